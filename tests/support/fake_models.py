@@ -1,0 +1,54 @@
+"""transformers models without memory: fake CPU tensors of any size, and batches for them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig
+
+
+def meta_model(model_class: type, config: dict[str, Any], *, attention: str | None = None) -> Any:
+    """A model on the meta device: shapes only."""
+    fields = dict(config)
+    hf_config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    if attention is not None:
+        hf_config._attn_implementation = attention
+    with torch.device("meta"):
+        return model_class(hf_config).to(torch.float32)
+
+
+def num_parameters(model_class: type, config: dict[str, Any]) -> int:
+    """transformers' own count."""
+    return int(meta_model(model_class, config).num_parameters())
+
+
+@contextmanager
+def fake_model(
+    model_class: type, config: dict[str, Any], *, attention: str | None = None, dtype: torch.dtype = torch.float32
+) -> Iterator[Any]:
+    """A model in training mode on fake CPU tensors; the body runs under its FakeTensorMode.
+
+    Built on the meta device first: some models read values (``tolist``) while they are built.
+    """
+    model = meta_model(model_class, config, attention=attention).to(dtype)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
+        model.tie_weights()
+        model.train()
+        yield model
+
+
+def token_batch(micro_batch_size: int, sequence_length: int) -> dict[str, torch.Tensor]:
+    """Ids and labels, no padding."""
+    shape = (micro_batch_size, sequence_length)
+    return {"input_ids": torch.zeros(shape, dtype=torch.long), "labels": torch.zeros(shape, dtype=torch.long)}
+
+
+def image_batch(micro_batch_size: int, image_size: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    """Pixels and class labels."""
+    return {
+        "pixel_values": torch.zeros((micro_batch_size, 3, image_size, image_size), dtype=dtype),
+        "labels": torch.zeros((micro_batch_size,), dtype=torch.long),
+    }
