@@ -23,6 +23,8 @@ class EncoderSpec:
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
     tie_word_embeddings: bool = True
+    head: str = "masked_lm"
+    """``masked_lm``, or ``pre_training`` (BERT: with a pooler and next sentence prediction)."""
 
     @property
     def family(self) -> str:
@@ -31,3 +33,8 @@ class EncoderSpec:
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def max_sequence_length(self) -> int:
+        """Longest sequence: RoBERTa numbers positions from padding_idx + 1 = 2."""
+        return self.max_position_embeddings - (2 if self.model_type == "roberta" else 0)

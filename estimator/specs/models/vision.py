@@ -9,7 +9,7 @@ class VisionTransformerSpec:
 
     name: str
     model_type: str
-    """``vit`` or ``dinov2``."""
+    """``vit``, ``deit`` or ``dinov2``."""
     source: str
     image_size: int
     patch_size: int
@@ -27,6 +27,8 @@ class VisionTransformerSpec:
     """DINOv2-giant's SwiGLU."""
     has_layer_scale: bool = False
     has_mask_token: bool = False
+    num_prefix_tokens: int = 1
+    """Class token; DeiT: and a distillation token."""
     hidden_dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path_rate: float = 0.0
@@ -34,3 +36,22 @@ class VisionTransformerSpec:
     @property
     def family(self) -> str:
         return "vision"
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_patches(self) -> int:
+        """Patches of one image; pixels beyond the last whole patch are not seen."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def num_positions(self) -> int:
+        """Rows of the learned position table."""
+        return (self.position_image_size // self.patch_size) ** 2 + self.num_prefix_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the sequence that the blocks see."""
+        return self.num_patches + self.num_prefix_tokens
