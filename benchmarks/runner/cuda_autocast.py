@@ -53,11 +53,17 @@ _ELIGIBLE = (torch.float32, *_LOW_DTYPES)
 
 
 class CudaAutocast(TorchFunctionMode):
-    """``torch.autocast("cuda", dtype)`` for tensors of any device."""
+    """``torch.autocast("cuda", dtype)`` for tensors of any device.
 
-    def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
+    ``dtype`` None casts nothing. ``attention`` names the kernel that SDPA takes on the GPU (``flash`` or
+    ``efficient``), which CPU dispatch would not choose; None leaves SDPA alone. Dropout keeps a mask of one byte
+    an element, as CUDA's kernel does (the CPU's keeps noise in the input's dtype).
+    """
+
+    def __init__(self, dtype: torch.dtype | None = torch.bfloat16, *, attention: str | None = None) -> None:
         super().__init__()
         self.dtype = dtype
+        self.attention = attention
         self._cache: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._copies: dict[int, torch.UntypedStorage] = {}
 
@@ -82,19 +88,28 @@ class CudaAutocast(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if self.dtype is not None:
+            args, kwargs = self._autocast(name, args, kwargs, self.dtype)
+        if name == "dropout":
+            return _dropout(*args, **kwargs)
+        if name == "scaled_dot_product_attention" and self.attention is not None:
+            return _fused_attention(self.attention, *args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _autocast(self, name: str, args: Any, kwargs: Any, low_dtype: torch.dtype) -> tuple[Any, Any]:
         if name in LOWER_PRECISION:
-            args, kwargs = self._cast(args, self.dtype), self._cast(kwargs, self.dtype)
-        elif name in FLOAT32:
-            args, kwargs = self._cast(args, torch.float32), self._cast(kwargs, torch.float32)
-        elif name in FLOAT32_RESULT:
+            return self._cast(args, low_dtype), self._cast(kwargs, low_dtype)
+        if name in FLOAT32:
+            return self._cast(args, torch.float32), self._cast(kwargs, torch.float32)
+        if name in FLOAT32_RESULT:
             tensor = args[0] if args else kwargs.get("input")
             if isinstance(tensor, torch.Tensor) and tensor.dtype in _LOW_DTYPES and kwargs.get("dtype") is None:
-                kwargs = {**kwargs, "dtype": torch.float32}
+                return args, {**kwargs, "dtype": torch.float32}
         elif name in PROMOTE:
             found = {tensor.dtype for tensor in _tensors((args, kwargs)) if tensor.dtype in _ELIGIBLE}
             if len(found) > 1:
-                args, kwargs = self._cast(args, torch.float32), self._cast(kwargs, torch.float32)
-        return func(*args, **kwargs)
+                return self._cast(args, torch.float32), self._cast(kwargs, torch.float32)
+        return args, kwargs
 
     def _cast(self, value: Any, dtype: torch.dtype) -> Any:
         if isinstance(value, torch.Tensor):
@@ -135,3 +150,42 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
             yield from _tensors(item)
     elif isinstance(value, dict):
         yield from _tensors(list(value.values()))
+
+
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """``torch.nn.functional.dropout`` by the kernel that CUDA takes."""
+    if p == 0 or not training:
+        return input
+    result: torch.Tensor = torch.native_dropout(input, p, True)[0]
+    return input.copy_(result) if inplace else result
+
+
+def _fused_attention(
+    kernel: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """The operator that CUDA's SDPA dispatches to; it runs on fake tensors of any device."""
+    if kernel == "flash":
+        if attn_mask is not None:
+            raise ValueError("the flash kernel takes no mask")
+        result = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )
+    elif kernel == "efficient":
+        if enable_gqa:
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+        result = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+        )
+    else:
+        raise ValueError(f"unknown attention kernel {kernel!r}; known are flash and efficient")
+    output: torch.Tensor = result[0]
+    return output

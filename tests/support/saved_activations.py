@@ -42,7 +42,7 @@ class SavedActivations:
 class _Recorder:
     """Hooks of ``saved_tensors_hooks`` that note every new storage."""
 
-    def __init__(self, ignored: set[int], autocast: CudaAutocast | None) -> None:
+    def __init__(self, ignored: set[int], autocast: CudaAutocast) -> None:
         self.ignored = ignored
         self.autocast = autocast
         self.storages: dict[int, torch.UntypedStorage] = {}
@@ -62,7 +62,7 @@ class _Recorder:
         if key in self.ignored or key in self.storages:
             return tensor
         self.storages[key] = storage  # held, so that no later storage gets the same address
-        if self.autocast is not None and self.autocast.is_weight_copy(tensor):
+        if self.autocast.is_weight_copy(tensor):
             self.weight_copy_bytes += storage.nbytes()
             return tensor
         self.tensors.append(
@@ -88,17 +88,17 @@ def saved_activations(
     *,
     numerics: str = "fp32",
     attention: str | None = None,
-    backend: SDPBackend = SDPBackend.MATH,
+    kernel: str | None = None,
     checkpointing: bool = False,
 ) -> SavedActivations:
     """Run one forward pass and list what autograd keeps.
 
     ``numerics``: ``fp32``; ``autocast`` (CUDA's lists over fp32 weights, bf16); ``low_precision`` (bf16 weights, no
-    autocast). ``backend``: the SDPA kernel; CPU has ``MATH`` and ``FLASH_ATTENTION`` (the latter without dropout).
+    autocast). ``kernel``: what SDPA takes on the GPU (``flash``, ``efficient``); None is its math decomposition.
     With checkpointing only block inputs and what lies outside blocks remain.
     """
     dtype = torch.bfloat16 if numerics == "low_precision" else torch.float32
-    autocast = CudaAutocast(torch.bfloat16) if numerics == "autocast" else None
+    autocast = CudaAutocast(torch.bfloat16 if numerics == "autocast" else None, attention=kernel)
     with ExitStack() as stack:
         model = stack.enter_context(fake_model(model_class, config, attention=attention, dtype=dtype))
         inputs = batch()
@@ -111,9 +111,8 @@ def saved_activations(
         for name, module in model.named_modules():
             module.register_forward_pre_hook(lambda *_, name=name: recorder.enter(name))
             module.register_forward_hook(lambda *_: recorder.leave())
-        stack.enter_context(sdpa_kernel(backend))
-        if autocast is not None:
-            stack.enter_context(autocast)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(autocast)
         with torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda tensor: tensor):
             output = model(**inputs)
         if output.loss is None:
