@@ -52,6 +52,10 @@ class ConfigFields:
         """Whether a field is there and not null."""
         return self.config.get(field) is not None
 
+    def are_valid(self, *names: str) -> bool:
+        """Whether none of these fields was refused: only then can they contradict each other."""
+        return not any(problem.field in names for problem in self._problems)
+
     def _default(self, field: str, default: object) -> None:
         if default is None:
             self.refuse(field, f"{field} is missing; it has no default, so add it to the config")

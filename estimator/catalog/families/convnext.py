@@ -35,13 +35,13 @@ def read(config: Mapping[str, object], *, name: str, source: str) -> tuple[ConvN
         drop_path_rate=fields.fraction("drop_path_rate", 0.0),
     )
     for field, value in (("hidden_sizes", spec.hidden_sizes), ("depths", spec.depths)):
-        if len(value) != num_stages:
+        if fields.are_valid(field, "num_stages") and len(value) != num_stages:
             fields.refuse(
                 field,
                 f"{field} has {len(value)} entries but there are {num_stages} stages; give one entry a stage",
                 code="contradiction",
             )
-    if spec.side_of_stage(len(spec.depths) - 1) < 1:
+    if fields.are_valid("image_size", "patch_size", "depths") and spec.side_of_stage(len(spec.depths) - 1) < 1:
         fields.refuse(
             "image_size",
             f"image_size {spec.image_size} leaves nothing after a patch of {spec.patch_size} and "

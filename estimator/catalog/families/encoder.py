@@ -45,7 +45,7 @@ def read(config: Mapping[str, object], *, name: str, source: str) -> tuple[Encod
 
 def refuse_indivisible_heads(fields: ConfigFields, hidden_size: int, num_attention_heads: int) -> None:
     """transformers splits hidden_size into equal heads."""
-    if hidden_size % num_attention_heads:
+    if fields.are_valid("hidden_size", "num_attention_heads") and hidden_size % num_attention_heads:
         fields.refuse(
             "num_attention_heads",
             f"hidden_size {hidden_size} does not divide into {num_attention_heads} heads; "

@@ -42,7 +42,7 @@ def read(config: Mapping[str, object], *, name: str, source: str) -> tuple[Mamba
         tie_word_embeddings=fields.boolean("tie_word_embeddings", True),
         residual_in_fp32=fields.boolean("residual_in_fp32", True),
     )
-    if intermediate_size < 1:
+    if fields.are_valid("expand", "hidden_size") and intermediate_size < 1:
         fields.refuse("expand", f"expand x hidden_size is {intermediate_size}; it must be at least 1")
     fields.note(
         "mamba_fused_kernels",

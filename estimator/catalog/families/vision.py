@@ -50,7 +50,7 @@ def read(config: Mapping[str, object], *, name: str, source: str) -> tuple[Visio
         drop_path_rate=fields.fraction("drop_path_rate", 0.0) if is_dinov2 else 0.0,
     )
     refuse_indivisible_heads(fields, hidden_size, spec.num_attention_heads)
-    if patch_size > image_size:
+    if fields.are_valid("patch_size", "image_size") and patch_size > image_size:
         fields.refuse(
             "patch_size",
             f"patch_size {patch_size} is larger than image_size {image_size}; no patch fits into an image",
