@@ -1,6 +1,7 @@
 """What can go wrong, as data for the user: what was wrong, the value, what is allowed, what to do next."""
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class ProjectError(Exception):
         super().__init__("\n".join(problem.message for problem in problems))
 
     @classmethod
-    def of(cls, message: str, *, code: str | None = None, field: str | None = None) -> "ProjectError":
+    def of(cls, message: str, *, code: str | None = None, field: str | None = None) -> Self:
         """An error with a single problem."""
         return cls(Problem(code=code or cls.default_code, message=message, field=field))
 
