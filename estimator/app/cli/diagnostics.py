@@ -1,0 +1,95 @@
+"""What goes to stderr, and the exit code: one place that turns every failure into words."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from enum import IntEnum
+
+import click
+import msgspec
+
+from estimator.specs.errors import Note, Problem, ProjectError
+
+from ..session.config import unknown_option
+from ..session.not_modelled import not_modelled
+
+
+class ExitCode(IntEnum):
+    """See the contract of the command line."""
+
+    OK = 0
+    INTERNAL = 1
+    BAD_INPUT = 2
+    NOTHING_FITS = 3
+    MEASUREMENT_FAILED = 4
+    INTERRUPTED = 130
+
+
+def note(text: str) -> None:
+    """One line for the user that is not part of the result."""
+    print(text, file=sys.stderr)  # noqa: T201  stderr is this module's job
+
+
+def print_notes(notes: Iterable[Note]) -> None:
+    """Warnings and assumptions that have no place in the result."""
+    for entry in notes:
+        note(f"note: {entry.message}")
+
+
+def error_document(problems: tuple[Problem, ...]) -> dict[str, object]:
+    """``{"error": {code, message, field}}``; with several problems all of them under ``problems``."""
+    first = problems[0]
+    error: dict[str, object] = {"code": first.code, "message": "\n".join(p.message for p in problems), "field": first.field}
+    if len(problems) > 1:
+        error["problems"] = [{"code": p.code, "message": p.message, "field": p.field} for p in problems]
+    return {"error": error}
+
+
+def report_failure(error: BaseException, *, as_json: bool, arguments: list[str]) -> ExitCode:
+    """Print what went wrong and return the exit code."""
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        note("interrupted")
+        return ExitCode.INTERRUPTED
+    if isinstance(error, ProjectError):
+        problems, code = error.problems, ExitCode(error.exit_code)
+    elif isinstance(error, click.ClickException):
+        problems, code = (_usage_problem(error, arguments),), ExitCode.BAD_INPUT
+    else:
+        problems, code = (_internal_problem(error),), ExitCode.INTERNAL
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(error_document(problems)).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        for problem in problems:
+            note(f"error: {problem.message}")
+    return code
+
+
+def _internal_problem(error: BaseException) -> Problem:
+    if os.environ.get("TRAINCAST_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    return Problem(
+        code="internal",
+        message=f"internal failure ({type(error).__name__}: {error}); this is a fault of the program. TRAINCAST_DEBUG=1 shows where.")  # fmt: skip
+
+
+def _usage_problem(error: click.ClickException, arguments: list[str]) -> Problem:
+    """Click's own complaints, with what it cannot know: names that are refused by name or belong to other tools."""
+    if isinstance(error, click.NoSuchOption):
+        key = error.option_name.lstrip("-").replace("-", "_")
+        ours = unknown_option(key, where="command line")
+        if error.possibilities and ours.code == "unknown_option" and "did you mean" in ours.message:
+            near = " or ".join(sorted(error.possibilities))
+            return Problem(code="unknown_option", message=f"Unknown option {error.option_name}: did you mean {near}?", field=key)
+        return ours
+    for argument in arguments:
+        word = argument.partition("=")[2] or argument
+        reason = not_modelled(word)
+        if reason is not None:
+            return Problem(code="not_modelled", message=f"{argument}: {reason}", field=None)
+    field = None
+    if isinstance(error, click.BadParameter | click.BadOptionUsage):
+        name = getattr(error, "option_name", None) or (error.param.name if getattr(error, "param", None) else None)
+        field = name.lstrip("-").replace("-", "_") if name else None
+    return Problem(code="usage", message=error.format_message(), field=field)
