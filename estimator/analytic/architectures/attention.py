@@ -124,7 +124,7 @@ def _eager(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape
             capped = pointwise(graph, "softcap", scale(graph, "softcap", scores), saves_output=True)
             scores = scale(graph, "softcap", capped)
         if shape.is_masked:
-            scores = add(graph, "mask", scores, _mask(graph, shape, score_dtype))
+            scores = add(graph, "mask", scores, _mask(graph, shape, graph.parameter_width))
         weights = softmax(graph, "softmax", scores, is_fp32=shape.has_fp32_softmax or graph.is_autocast)
         weights = cast(graph, "cast", weights, score_dtype if shape.has_fp32_softmax else value.width)
         weights = dropout(graph, "attention_dropout", weights, shape.dropout)
@@ -135,7 +135,7 @@ def _eager(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape
 def _contiguous(graph: ForwardGraph, x: Tensor) -> Tensor:
     """The copy that matmul makes of a transposed operand (after autocast's cast, which keeps the strides)."""
     x = operand(graph, "attention_operand", x)
-    return copy(graph, "attention_operand", x)
+    return x if x.is_contiguous else copy(graph, "attention_operand", x)
 
 
 def _mask(graph: ForwardGraph, shape: AttentionShape, width: int) -> Tensor:
@@ -152,7 +152,9 @@ def _sdpa_math(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, s
         key, value = (copy(graph, "repeat_key_value", x, query.elements) for x in (key, value))
     query, key, value = (cast(graph, "attention_upcast", x, FP32_BYTES) for x in (query, key, value))
     query, key = (scale(graph, "attention_scale", x) for x in (query, key))
-    query, key, value = (copy(graph, "attention_operand", x) for x in (query, key, value))
+    query, key, value = (
+        x if x.is_contiguous else copy(graph, "attention_operand", x) for x in (query, key, value)
+    )
     scores = _unlisted(graph, _scores_product, query, key, shape)
     with graph.group("attention_softmax"):
         if shape.is_causal:

@@ -4,6 +4,8 @@ Each function records what runs in eager mode under the graph's numerics: casts 
 activation casts it again; only weights are cached), upcasts that a model asks for, and what autograd saves.
 """
 
+from collections.abc import Sequence
+
 from ...specs.operations import TOKENS, ZERO, Component, OperationKind, Size, as_size
 from .forward_graph import FP32_BYTES, ForwardGraph, Tensor
 
@@ -35,7 +37,7 @@ def cast(
     """Another dtype; nothing where it is that already."""
     if x.width == width:
         return x
-    output = graph.new(x.elements, width, requires_grad=x.requires_grad)
+    output = graph.like(x, width)
     graph.record(name, (x,), output, component=component)
     return output
 
@@ -132,7 +134,8 @@ def batched_product(
 def add(graph: ForwardGraph, name: str, a: Tensor, b: Tensor) -> Tensor:
     """a + b in the wider dtype. Backward passes the gradient on: a cast where dtypes differ, a sum where ``b`` was
     broadcast."""
-    output = graph.new(a.elements, max(a.width, b.width), requires_grad=a.requires_grad or b.requires_grad)
+    output = graph.like(a, max(a.width, b.width))
+    output.requires_grad = a.requires_grad or b.requires_grad
     backward_bytes, backward_kernels = _reduced_gradients(output, (a, b))
     graph.record(name, (a, b), output, backward_bytes=backward_bytes, backward_kernels=backward_kernels)
     return output
@@ -140,7 +143,8 @@ def add(graph: ForwardGraph, name: str, a: Tensor, b: Tensor) -> Tensor:
 
 def multiply(graph: ForwardGraph, name: str, a: Tensor, b: Tensor) -> Tensor:
     """a * b in the wider dtype, ``b`` possibly broadcast. Saves each factor that the other's gradient needs."""
-    output = graph.new(a.elements, max(a.width, b.width), requires_grad=a.requires_grad or b.requires_grad)
+    output = graph.like(a, max(a.width, b.width))
+    output.requires_grad = a.requires_grad or b.requires_grad
     backward_bytes, backward_kernels = _reduced_gradients(output, (a, b))
     saved = []
     for factor, other in ((a, b), (b, a)):
@@ -163,7 +167,7 @@ def _reduced_gradients(output: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Size
 
 def scale(graph: ForwardGraph, name: str, x: Tensor) -> Tensor:
     """x times (or plus) a number that needs no gradient."""
-    output = graph.new(x.elements, x.width, requires_grad=x.requires_grad)
+    output = graph.like(x)
     graph.record(name, (x,), output)
     return output
 
@@ -179,7 +183,7 @@ def pointwise(
     graph: ForwardGraph, name: str, x: Tensor, *, saves_input: bool = False, saves_output: bool = False
 ) -> Tensor:
     """One elementwise kernel forward and one backward."""
-    output = graph.new(x.elements, x.width, requires_grad=x.requires_grad)
+    output = graph.like(x)
     saved = (x,) * saves_input + (output,) * saves_output
     backward = output.num_bytes * 2 + x.num_bytes
     graph.record(name, (x,), output, saved=saved, backward_bytes=backward)
@@ -212,35 +216,57 @@ def _gelu_in_python(graph: ForwardGraph, name: str, x: Tensor, *, has_power: boo
     return multiply(graph, name, scale(graph, name, x), shifted)
 
 
-def slice_gradient(graph: ForwardGraph, name: str, base: Tensor, parts: int, *, is_fused: bool = True) -> list[Tensor]:
-    """``split``/``chunk``/slicing into ``parts`` equal views. Forward costs nothing; backward of a split joins the
-    gradients in one kernel (is_fused), backward of each slice zeroes a whole gradient and copies into it."""
-    views = [graph.view(base, base.elements * (1 / parts)) for _ in range(parts)]
-    if base.requires_grad:
-        backward = base.num_bytes * 2 if is_fused else (base.num_bytes + views[0].num_bytes * 2) * parts
-        graph.record(
-            name,
-            (base,),
-            views[0],
-            forward_bytes=ZERO,
-            forward_kernels=0.0,
-            backward_bytes=backward,
-            backward_kernels=1.0 if is_fused else 2.0 * parts,
-            transient_bytes=base.num_bytes * 2,
-        )
+def split(
+    graph: ForwardGraph, name: str, base: Tensor, parts: Sequence[Size], *, is_sliced: bool = False
+) -> list[Tensor]:
+    """Views of one tensor, the result of ``split`` or ``chunk``: free forward, joined by one kernel backward.
+
+    ``is_sliced``: taken by indexing instead; each part's backward zeroes a whole gradient and copies into it, and
+    the gradients are added up.
+    """
+    views = [graph.view(base, elements, is_contiguous=base.is_contiguous) for elements in parts]
+    moved = base.num_bytes * 2
+    if is_sliced:
+        moved = base.num_bytes * (len(parts) + 3 * (len(parts) - 1))
+        for view in views:
+            moved = moved + view.num_bytes * 2
+    graph.record(
+        name,
+        (base,),
+        views[0],
+        forward_bytes=ZERO,
+        forward_kernels=0.0,
+        backward_bytes=moved,
+        backward_kernels=3.0 * len(parts) - 1 if is_sliced else 1.0,
+        transient_bytes=base.num_bytes * 2,
+    )
     return views
 
 
-def layer_norm(graph: ForwardGraph, name: str, x: Tensor, width: int) -> Tensor:
-    """One fused kernel; in fp32 under autocast. Saves its input and mean and 1/std (fp32) of each row. Backward:
-    the input's gradient, and two kernels for those of weight and bias."""
+def concatenate(graph: ForwardGraph, name: str, parts: Sequence[Tensor]) -> Tensor:
+    """``torch.cat``: one copy forward; its backward is slicing, copied where the pieces are used next."""
+    elements, width = sum((part.elements for part in parts), ZERO), max(part.width for part in parts)
+    output = graph.new(elements, width, requires_grad=any(part.requires_grad for part in parts))
+    graph.record(name, parts, output, backward_bytes=ZERO, backward_kernels=0.0)
+    return output
+
+
+def layer_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, has_weight: bool = True) -> Tensor:
+    """One fused kernel; in fp32 under autocast. Saves its input and mean and 1/std of each row. Backward: the
+    input's gradient, and two kernels for those of weight and bias."""
     with graph.group(name):
         x = fp32_operand(graph, name, x)
         output = graph.new(x.elements, x.width)
         statistics = graph.new(x.elements * (2 / width), FP32_BYTES)
-        backward = output.num_bytes * 2 + x.num_bytes * 3
+        gradients = 1 + has_weight
         graph.record(
-            name, (x,), output, saved=(x, statistics), backward_bytes=backward, backward_kernels=3, is_reduction=True
+            name,
+            (x,),
+            output,
+            saved=(x, statistics),
+            backward_bytes=(output.num_bytes + x.num_bytes) * gradients + x.num_bytes,
+            backward_kernels=3.0 if has_weight else 1.0,
+            is_reduction=True,
         )
     return output
 

@@ -35,6 +35,8 @@ class Tensor:
     """Bytes per element."""
     storage: Storage
     requires_grad: bool = True
+    is_contiguous: bool = True
+    """False for heads seen through a transposition: a batched product copies such operands first."""
     num_uses: int = 0
     """How many gradients meet here in the backward pass; all but the first cost an addition."""
 
@@ -112,10 +114,21 @@ class ForwardGraph:
         storage = Storage(num_bytes=elements * width, is_resident=True)
         return Tensor(elements=elements, width=width, storage=storage, requires_grad=requires_grad)
 
-    def view(self, base: Tensor, elements: Size | None = None) -> Tensor:
+    def view(self, base: Tensor, elements: Size | None = None, *, is_contiguous: bool = True) -> Tensor:
         """Part (or all) of a tensor in the same memory, with a gradient of its own."""
-        elements = base.elements if elements is None else elements
-        return Tensor(elements=elements, width=base.width, storage=base.storage, requires_grad=base.requires_grad)
+        return Tensor(
+            elements=base.elements if elements is None else elements,
+            width=base.width,
+            storage=base.storage,
+            requires_grad=base.requires_grad,
+            is_contiguous=is_contiguous,
+        )
+
+    def like(self, x: Tensor, width: int | None = None) -> Tensor:
+        """The result of an elementwise kernel: as many elements, strides kept."""
+        output = self.new(x.elements, x.width if width is None else width, requires_grad=x.requires_grad)
+        output.is_contiguous = x.is_contiguous
+        return output
 
     # Scopes
 

@@ -41,6 +41,11 @@ class DecoderSpec:
     has_norm_bias: bool
     norms_per_block: int
     """2 usually; 1 for Phi's shared norm; 4 for Gemma 2's sandwich."""
+    has_norm_weight: bool = True
+    """False for OLMo, whose norms have no parameters."""
+    norm_placement: str = "pre"
+    """``pre`` before each branch; ``post`` on each branch's output (OLMo 2); ``sandwich`` both (Gemma 2 and 3);
+    ``after_residual`` (OPT-350M)."""
     is_residual_parallel: bool
     """GPT-NeoX and Phi: attention and MLP read the same residual and are added together."""
     has_qkv_bias: bool
@@ -51,8 +56,14 @@ class DecoderSpec:
     is_gate_up_fused: bool = False
     qk_norm: str | None = None
     """``head`` (Qwen 3, Gemma 3: over head_dim), ``full`` (OLMo 2: over all heads), None without."""
+    has_qkv_clipping: bool = False
+    """OLMo's clip_qkv."""
     position: str = "rope"
-    """``rope`` or ``learned``."""
+    """``rope``, ``learned`` or ``alibi`` (BLOOM)."""
+    num_rope_layers: int | None = None
+    """SmolLM 3 leaves some layers without positions; None for all."""
+    is_embedding_scaled: bool = False
+    """Gemma multiplies embeddings by sqrt(hidden_size)."""
     rotary_fraction: float = 1.0
     num_learned_positions: int | None = None
     """Rows of the learned table (OPT: 2 more than positions)."""
