@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-
 from transformers import PretrainedConfig
 
 _POOL_SIZE = 4

@@ -5,13 +5,20 @@ from typing import Any
 
 import deepspeed
 import torch
-
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.integrations import HfDeepSpeedConfig
 
 from .engine_torch import set_tf32
 from .models import build_model, checkpoint_activations
-from .optimizers import BETAS, EPSILON, LEARNING_RATE, WEIGHT_DECAY, build_optimizer, canonical_optimizer, parameter_groups
+from .optimizers import (
+    BETAS,
+    EPSILON,
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    build_optimizer,
+    canonical_optimizer,
+    parameter_groups,
+)
 from .protocol import Job
 
 _COMPUTE_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

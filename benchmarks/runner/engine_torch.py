@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, TorchDynamoPlugin
-
 from transformers import PreTrainedModel
 
 from .models import checkpoint_activations
@@ -32,8 +31,8 @@ class TorchEngine:
         self._accelerator = self._build_accelerator(job, device)
         # accelerate switches TF32 on for compiled fp32 runs: what the workload says comes last.
         set_tf32(job.flag("tf32"))
-        model, self._optimizer = self._accelerator.prepare(model, build_optimizer(str(job.workload["optimizer"]), model))
-        self._model = model
+        optimizer = build_optimizer(str(job.workload["optimizer"]), model)
+        self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
         self.num_skipped_steps = 0
         self.last_loss: torch.Tensor | None = None
         # The optimizer wrapper counts accumulation only through its state; every step below is a real one.
@@ -65,6 +64,7 @@ class TorchEngine:
                 # Nothing to pin for without a GPU.
                 plugin.cpu_offload = torch.distributed.fsdp.CPUOffloadPolicy(pin_memory=False)
             accelerator.state.distributed_type = DistributedType.FSDP
+            PartialState._shared_state["distributed_type"] = DistributedType.FSDP
             accelerator.state.fsdp_plugin = plugin
         return accelerator
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 import transformers
-from transformers.models.auto import modeling_auto
-
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 
 _TASKS = (
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "AutoModelForImageClassification"),

@@ -6,6 +6,7 @@ sample is the time between the marks at two step boundaries; the samples of a wi
 host clock checks. Rates come from that total only.
 """
 
+import itertools
 import math
 import statistics
 import time
@@ -128,7 +129,7 @@ def time_steps(
         on_step(index)
     clock.synchronize()
     total = time.perf_counter() - start
-    samples = tuple(clock.seconds(first, second) for first, second in zip(marks, marks[1:], strict=False))
+    samples = tuple(clock.seconds(first, second) for first, second in itertools.pairwise(marks))
     return StepWindow(step_seconds=samples, host_seconds=tuple(host), total_seconds=total)
 
 

@@ -33,6 +33,8 @@ _MAX_EXTRA_WARMUP_STEPS = 24
 _PARTS_SECONDS = 0.3
 """What the passes for parts and the linear check fill, within 2 to 5 steps."""
 _MAX_SKIPPED_FRACTION = 0.1
+_PEAK_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes")
+"""Of the device; these have fields of their own."""
 
 
 class WorkloadRun:
@@ -136,7 +138,8 @@ class WorkloadRun:
         gc.collect()
         self._ranks.barrier()
         window = time_steps(
-            lambda: run_step(engine, batches.take, accumulation), num_steps, self._clock, self._on_step("timed", num_steps)
+            lambda: run_step(engine, batches.take, accumulation), num_steps, self._clock,
+            self._on_step("timed", num_steps),
         )
         seen: dict[str, Any] = {
             "window": window,
@@ -176,7 +179,7 @@ class WorkloadRun:
             "num_skipped_steps": slowest["num_skipped_steps"],
             "world_size": self._ranks.world_size,
             "process_memory_source": ranks[0]["driver"].get("process_memory_source"),
-            **{name: value for name, value in peaks.items() if name not in ("peak_allocated_bytes", "peak_reserved_bytes")},
+            **{name: value for name, value in peaks.items() if name not in _PEAK_FIELDS},
         }
         if len(ranks) > 1:
             details["per_rank"] = [
