@@ -1,0 +1,201 @@
+"""The numbers that tie the analytical model to real machines: named, documented, replaceable by a calibration.
+
+The defaults come from data sheets, the source of the libraries and published measurements; none was tuned on the
+rows that ``calibration.assess`` reports as held out. A calibration is the same numbers with other values, for all
+accelerators, for an architecture (``architecture:hopper``) or for one accelerator (``h200``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+
+from .specs.hardware import Accelerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """Seconds, fractions and counts that no data sheet states. Every one enters exactly one named term."""
+
+    # Matrix products, see ``analytic.compute.matrix_product_seconds``.
+    matrix_efficiency_16bit: float = 0.80
+    """Share of the dense 16-bit peak that the best large product reaches. ml-engineering's "maximum achievable
+    matmul FLOPS": A100 87 %, H100 80 %; the mean over ordinary large shapes lies some points lower."""
+    matrix_efficiency_tf32: float = 0.75
+    """Share of the TF32 peak; operands are four bytes wide, so shared memory limits earlier."""
+    matrix_efficiency_fp32: float = 0.85
+    """Share of the fp32 vector peak (SGEMM of cuBLAS)."""
+    flops_per_joule_16bit: float = 0.75e12
+    """Matrix products on tensor cores per joule of board power: a 300 W card with a 400 W data sheet rate clocks
+    down. Per architecture below; A100 reaches 270 TFLOP/s at 400 W."""
+    flops_per_joule_tf32: float = 0.38e12
+    """Half of the 16-bit figure: twice the operand bits at the same accumulator."""
+    matrix_ramp_depth: float = 96.0
+    """Depth k at which prologue and epilogue of a tile take as long as its main loop: efficiency k / (k + this)."""
+    # Attention, see ``analytic.compute.attention_seconds``.
+    flash_forward_efficiency: float = 0.62
+    """Share of the dense 16-bit peak of the fused forward kernel at long lengths. FlashAttention-2 paper, fig. 5:
+    A100, head_dim 128: 190-225 of 312 TFLOP/s."""
+    flash_backward_efficiency: float = 0.52
+    """The same for the backward kernel, counting its 5 products (2.5 x forward); same paper: 150-196."""
+    flash_ramp_length: float = 256.0
+    """Keys per query at which the fused kernel runs at half speed (prologue, softmax rescaling, masked tiles)."""
+    efficient_attention_slowdown: float = 2.0
+    """Memory-efficient kernel over flash at the same length (xFormers' own benchmarks: 1.6-2.5x)."""
+    attention_fp32_efficiency: float = 0.35
+    """Share of the fp32 (or TF32) rate that the memory-efficient kernel reaches on 32-bit inputs."""
+    # Convolutions and scans.
+    convolution_efficiency: float = 0.55
+    """Dense convolution over a matrix product of the same implicit shape (layout changes, halos)."""
+    depthwise_forward_efficiency: float = 0.12
+    """Share of the fp32 vector rate of a depthwise convolution: one multiply-add per load, no tensor cores."""
+    depthwise_backward_efficiency: float = 0.05
+    """Both gradients of a depthwise convolution; the weight gradient is a reduction over every pixel."""
+    scan_efficiency: float = 0.20
+    """Share of the fp32 vector rate of the fused selective scan (exponentials dominate; Mamba paper, fig. 8)."""
+    # Memory-bound operations.
+    memory_bandwidth_fraction: float = 0.80
+    """Streaming kernels over the data sheet's bandwidth (BabelStream on A100, H100, V100: 0.85-0.92; short and
+    strided tensors reach less)."""
+    device_seconds_per_kernel: float = 2.0e-6
+    """What each kernel costs on the device beyond its bytes: start, tail, gap to the next."""
+    # Host.
+    host_seconds_per_kernel_forward: float = 24e-6
+    """Eager: Python module code, dispatch, autograd graph and launch, per kernel of the forward pass. H200 machines
+    measured 20-26 us per operation over forward and backward."""
+    host_seconds_per_kernel_backward: float = 14e-6
+    """The autograd engine runs in C++: dispatch and launch only."""
+    host_seconds_per_kernel_compiled: float = 7e-6
+    """A launch from a compiled graph's wrapper."""
+    host_seconds_per_micro_step: float = 1.0e-3
+    """Data loader hand-over, autocast and engine entry, loss read-out."""
+    # Optimizer.
+    optimizer_bandwidth_fraction: float = 0.80
+    """Achieved share of the bandwidth of multi-tensor kernels."""
+    host_seconds_per_optimizer_kernel: float = 10e-6
+    host_seconds_per_optimizer_tensor: float = 2.5e-6
+    """Python and list handling per parameter tensor in ``optimizer.step`` and ``zero_grad``."""
+    # Collectives.
+    nvlink_bandwidth_fraction: float = 0.78
+    """NCCL bus bandwidth over the data sheet's rate per direction (nccl-tests: A100 230-240 of 300 GB/s,
+    H100 350-370 of 450)."""
+    pcie_bandwidth_fraction: float = 0.60
+    """NCCL bus bandwidth over one PCIe link per GPU: shared root ports, P2P writes."""
+    host_staged_bandwidth_fraction: float = 0.30
+    """Without peer-to-peer access each byte crosses host memory: written, then read."""
+    network_bandwidth_fraction: float = 0.80
+    """NCCL over the node's network rate."""
+    collective_launch_seconds: float = 20e-6
+    """Start and synchronisation of one collective, beyond the hops."""
+    overlap_fraction: float = 0.80
+    """Share of the compute time behind which communication hides; the rest is waited for."""
+    communication_slowdown_fraction: float = 0.10
+    """Compute slowed per second of overlapped communication: NCCL kernels hold multiprocessors and bandwidth."""
+    ddp_bucket_bytes: float = 25 * 2**20
+    """``bucket_cap_mb`` of DistributedDataParallel; the last bucket cannot hide."""
+    # DeepSpeed and FSDP.
+    zero_bucket_elements: float = 5e8
+    """``reduce_bucket_size`` of DeepSpeed, allocated whole: runtime/zero/config.py, stage_1_and_2.setup_buckets."""
+    zero3_reuse_elements: float = 5e8
+    """Gathered parameters alive at the turn to backward: ``stage3_max_reuse_distance`` 1e9, passed twice."""
+    zero3_prefetch_elements: float = 5e7
+    """``stage3_prefetch_bucket_size``."""
+    zero_host_seconds_per_tensor: float = 12e-6
+    """Gradient hooks, bucket copies and norms of ZeRO-1/2, per parameter tensor and micro batch."""
+    zero3_host_seconds_per_tensor: float = 90e-6
+    """Fetch, wait, release and trace checks of ZeRO-3, per parameter tensor and pass."""
+    fsdp_host_seconds_per_block: float = 600e-6
+    """Unshard, reshard and reduce-scatter bookkeeping of FSDP2, per wrapped block and pass."""
+    # Offload.
+    pcie_copy_fraction: float = 0.75
+    """Pinned copies over the link's rate (25 of 32 GB/s)."""
+    offload_overlap_fraction: float = 0.5
+    """Share of parameter copies that hides behind compute."""
+    cpu_adam_parameters_per_second: float = 4.0e8
+    """DeepSpeed CPU Adam with clipping and 16-bit copy, per host: published 7B runs on 8 GPUs lose 17-20 s a step."""
+    cpu_adam_torch_parameters_per_second: float = 1.2e8
+    """torch's own AdamW on CPU shards (FSDP), per rank: launchers set one thread per rank."""
+    # Memory.
+    allocator_overhead_fraction: float = 0.04
+    """Reserved over allocated: size classes and fragmentation of the caching allocator."""
+    allocator_overhead_bytes: float = 100 * 2**20
+    """Pool granularity: 20 MiB segments, 2 MiB small pools on each stream."""
+    workspace_bytes: float = 40 * 2**20
+    """cuBLAS workspaces and small constants that count as allocated (Hopper: 32 MiB)."""
+    gradient_flight_fraction: float = 1.0
+    """Gradients of activations alive while one block runs backward, over what the operation list states."""
+    host_memory_overhead_fraction: float = 0.5
+    """Offload needs about 1.5x its 16 bytes per parameter: 33B ran with 750-800 GB, not with 600."""
+    host_bytes_per_rank: float = 3.5 * 2**30
+    """Interpreter, CUDA libraries and data loader of one training process."""
+    # Intervals until a calibration states measured ones: half widths as a factor, per strategy class.
+    time_factor_single: float = 1.45
+    """One GPU."""
+    time_factor_distributed: float = 1.6
+    """Several GPUs: link and overlap are less certain."""
+    time_factor_offload: float = 2.5
+    """Offload: the host's cores and memory are unknown (published CPU Adam: 6e7 to 1e9 parameters/s)."""
+    memory_factor: float = 1.18
+    """Peak memory: library versions differ in which temporaries overlap."""
+    # Costs.
+    power_fraction: float = 0.85
+    """Mean draw over the board's limit while training."""
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+    """Replacements by ``architecture:NAME`` or accelerator name; the accelerator's win."""
+    basis: str = "analytical"
+    """``analytical`` or ``calibrated``."""
+
+    def for_accelerator(self, accelerator: Accelerator) -> "Coefficients":
+        """The numbers that hold for one accelerator: base, then its architecture's, then its own."""
+        values: dict[str, float] = {}
+        for key in (f"architecture:{architecture_of(accelerator)}", accelerator.name):
+            values.update(self.overrides.get(key, {}))
+        return replace(self, **values) if values else self  # type: ignore[arg-type]
+
+
+NUMBERS: tuple[str, ...] = tuple(f.name for f in fields(Coefficients) if f.name not in ("overrides", "basis"))
+"""Names of all numeric coefficients."""
+
+_ARCHITECTURES: tuple[tuple[tuple[int, int], str], ...] = (
+    ((10, 0), "blackwell"), ((9, 0), "hopper"), ((8, 9), "ada"), ((8, 6), "ampere_client"), ((8, 0), "ampere"),
+    ((7, 5), "turing"), ((7, 0), "volta"), ((0, 0), "pascal"),
+)
+
+
+def architecture_of(accelerator: Accelerator) -> str:
+    """NVIDIA architecture by compute capability; the vendor's name for others."""
+    capability = accelerator.compute_capability
+    if capability is None:
+        return accelerator.vendor.lower()
+    return next(name for lowest, name in _ARCHITECTURES if capability >= lowest)
+
+
+_ARCHITECTURE_DEFAULTS: dict[str, dict[str, float]] = {
+    # V100: 95-100 of 125 TFLOP/s in large products (Jia et al., arXiv 1804.06826); no flash kernel.
+    "volta": {"matrix_efficiency_16bit": 0.75, "matrix_efficiency_fp32": 0.90, "flops_per_joule_16bit": 0.33e12},
+    # T4 throttles to 25-30 TFLOP/s at 70 W.
+    "turing": {"matrix_efficiency_16bit": 0.80, "flops_per_joule_16bit": 0.40e12},
+    # Samsung 8 nm: A6000 sustains 105-115 of 155 TFLOP/s at 300 W.
+    "ampere_client": {"flops_per_joule_16bit": 0.37e12, "flops_per_joule_tf32": 0.19e12},
+    "ada": {"flops_per_joule_16bit": 0.70e12, "flops_per_joule_tf32": 0.35e12},
+    # H100: 600-700 of 989 in ordinary large shapes at 700 W; FlashAttention-2 reaches 350 (FlashAttention-3 paper, fig. 5).
+    "hopper": {
+        "matrix_efficiency_16bit": 0.70, "flops_per_joule_16bit": 1.25e12, "flops_per_joule_tf32": 0.62e12,
+        "matrix_efficiency_fp32": 0.75, "matrix_ramp_depth": 160.0,
+        "flash_forward_efficiency": 0.37, "flash_backward_efficiency": 0.30,
+    },
+    "blackwell": {
+        "matrix_efficiency_16bit": 0.72, "flops_per_joule_16bit": 1.7e12, "flops_per_joule_tf32": 0.85e12,
+        "matrix_ramp_depth": 192.0, "flash_forward_efficiency": 0.30, "flash_backward_efficiency": 0.24,
+    },
+    # ml-engineering: MI300X reaches 51 % of its dense peak.
+    "amd": {
+        "matrix_efficiency_16bit": 0.50, "matrix_efficiency_fp32": 0.85, "flops_per_joule_16bit": 0.90e12,
+        "flash_forward_efficiency": 0.30, "flash_backward_efficiency": 0.22, "memory_bandwidth_fraction": 0.70,
+    },
+}
+
+
+@cache
+def default_coefficients() -> Coefficients:
+    """Data sheets, library sources and published measurements; no calibration."""
+    return Coefficients(overrides={f"architecture:{name}": values for name, values in _ARCHITECTURE_DEFAULTS.items()})
