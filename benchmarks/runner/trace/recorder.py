@@ -1,0 +1,221 @@
+"""Records the operations of one forward and backward pass, below autograd, on fake tensors."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from estimator.specs.operations import OperationKind
+
+from .liveness import TransientBytes
+from .operation_costs import (
+    PRODUCT_GRADIENTS,
+    Shape,
+    base_name,
+    is_free,
+    moved_bytes,
+    num_kernels,
+    product_shape,
+    tensors_in,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedOperation:
+    """One operation of the forward pass at one size, and what its backward pass did."""
+
+    path: str
+    """Module that ran it."""
+    target: str
+    """ATen name."""
+    kind: OperationKind
+    batch: int = 1
+    m: int = 0
+    k: int = 0
+    n: int = 0
+    is_causal: bool = False
+    window: int | None = None
+    key_value_groups: float = 1.0
+    has_weight: bool = False
+    is_fp32: bool = False
+    backward_products: int = 0
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+    forward_kernels: float = 0.0
+    backward_kernels: float = 0.0
+    saved_bytes: int = 0
+    saved_logit_bytes: int = 0
+    forward_transient_bytes: int = 0
+    backward_transient_bytes: int = 0
+    is_weight_copy: bool = False
+    """Autocast's cast of a weight: the estimator accounts for it by parameter."""
+
+
+class Recorder(TorchDispatchMode):
+    """Sees every ATen operation. Backward operations are attributed to the forward operation whose autograd node ran
+    them: both carry autograd's sequence number."""
+
+    def __init__(
+        self,
+        *,
+        parameters: Iterable[torch.Tensor],
+        other_kept: Iterable[torch.Tensor],
+        vocab_size: int | None,
+        is_mixed: bool,
+        path: Callable[[], str],
+        window: Callable[[], int | None],
+    ) -> None:
+        super().__init__()
+        self._weights = {tensor.untyped_storage()._cdata for tensor in parameters}
+        self._kept = self._weights | {tensor.untyped_storage()._cdata for tensor in other_kept}
+        self._transients = TransientBytes(self._kept)
+        self._vocab_size = vocab_size
+        self._is_mixed = is_mixed
+        self._path, self._window = path, window
+        self._saved: dict[int, torch._C.StorageWeakRef] = {}
+        self._saved_bytes: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        self._by_sequence: dict[int, RecordedOperation] = {}
+        self._events: list[tuple[int, RecordedOperation, bool]] = []
+        self._last: RecordedOperation | None = None
+        self._is_backward = False
+        self.operations: list[RecordedOperation] = []
+        self.looked_up_weights: set[int] = set()
+        """Storages of parameters used as embedding tables."""
+        self.copied_weights: set[int] = set()
+        """Storages of parameters that autocast cast."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        if is_free(func):
+            return output
+        for tensor in tensors_in(output):
+            self._transients.allocated(tensor)
+        if self._is_backward:
+            self._record_backward(func, args, kwargs, output)
+        else:
+            self._record_forward(func, args, kwargs, output)
+        return output
+
+    def begin_backward(self) -> None:
+        """Everything from here on belongs to the backward pass."""
+        self._is_backward = True
+
+    def _record_forward(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
+        name = base_name(func)
+        shape = product_shape(func, args, kwargs, output)
+        if shape is None:
+            operation = RecordedOperation(
+                path=self._path(),
+                target=name,
+                kind=OperationKind.MEMORY_BOUND,
+                forward_bytes=moved_bytes(func, args, kwargs, output),
+                forward_kernels=num_kernels(func, args),
+            )
+            if name == "embedding":
+                self.looked_up_weights.add(args[0].untyped_storage()._cdata)
+        else:
+            operation = self._product(name, shape, output)
+        self.operations.append(operation)
+        # The node is made before the operation runs; operations without a gradient share the number of an older one.
+        self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, operation)
+        self._last = operation
+        self._last_inputs = [tensor for tensor in tensors_in((args, kwargs))] if name == "_to_copy" else []
+        self._events.append((self._transients.mark(), operation, False))
+
+    def _product(self, name: str, shape: Shape, output: Any) -> RecordedOperation:
+        m, k, n, has_weight = shape.m, shape.k, shape.n, False
+        dtype = next(tensors_in(output)).dtype
+        if shape.operands is not None:
+            left, right = (tensor.untyped_storage()._cdata for tensor in shape.operands)
+            has_weight = left in self._weights or right in self._weights
+            if left in self._weights and right not in self._weights and shape.kind is OperationKind.MATRIX_PRODUCT:
+                m, n = n, m
+        return RecordedOperation(
+            path=self._path(),
+            target=name,
+            kind=shape.kind,
+            batch=shape.batch,
+            m=m,
+            k=k,
+            n=n,
+            is_causal=shape.is_causal,
+            window=self._window() if shape.kind is OperationKind.ATTENTION else None,
+            key_value_groups=shape.key_value_groups,
+            has_weight=has_weight,
+            is_fp32=self._is_mixed and dtype == torch.float32,
+            forward_bytes=shape.mask_bytes,
+            forward_kernels=1.0,
+        )
+
+    def _record_backward(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
+        node = torch._C._current_autograd_node()
+        operation = self._last
+        if node is not None:
+            if node.name().startswith("torch::autograd::AccumulateGrad"):
+                return
+            operation = self._by_sequence.get(node._sequence_nr(), self._last)
+        if operation is None:
+            return
+        self._last = operation
+        name = base_name(func)
+        operation.backward_kernels += num_kernels(func, args)
+        if name in PRODUCT_GRADIENTS:
+            operation.backward_products += sum(args[-1][:2]) if name == "convolution_backward" else 1
+        else:
+            operation.backward_bytes += moved_bytes(func, args, kwargs, output)
+        self._events.append((self._transients.mark(), operation, True))
+
+    def note_weight_copy(self, copy: torch.Tensor) -> None:
+        """Autocast made and caches a 16-bit copy of a weight: the last recorded operation."""
+        if self._last is None or self._last.target != "_to_copy":
+            raise AssertionError("a weight copy is a _to_copy")
+        self._last.is_weight_copy = True
+        self.copied_weights |= {tensor.untyped_storage()._cdata for tensor in self._last_inputs}
+        storage = copy.untyped_storage()
+        self._weights.add(storage._cdata)
+        self._kept.add(storage._cdata)
+        self._transients.keep(storage)
+
+    def note_gradient(self, gradient: torch.Tensor) -> None:
+        """A parameter's gradient is complete and stays."""
+        self._transients.keep(gradient.untyped_storage())
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Hook of ``saved_tensors_hooks``: autograd keeps this tensor."""
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._kept or self._is_saved(storage):
+            return tensor
+        self._saved[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage)
+        self._transients.keep(storage)
+        is_logits = self._vocab_size is not None and tensor.dim() > 1 and tensor.shape[-1] == self._vocab_size
+        self._saved_bytes[torch.autograd._get_sequence_nr() - 1].append((storage.nbytes(), is_logits))
+        return tensor
+
+    def _is_saved(self, storage: torch.UntypedStorage) -> bool:
+        reference = self._saved.get(storage._cdata)
+        return reference is not None and not reference.expired()
+
+    def finish(self) -> list[RecordedOperation]:
+        """The operations with everything attributed; weight copies are left out."""
+        for sequence, entries in self._saved_bytes.items():
+            operation = self._by_sequence.get(sequence) or self._carrier(sequence)
+            operation.saved_bytes += sum(num_bytes for num_bytes, _ in entries)
+            operation.saved_logit_bytes += sum(num_bytes for num_bytes, is_logits in entries if is_logits)
+        for event, operation, is_backward in self._events:
+            transient = max(0, self._transients.at_event[event])
+            if is_backward:
+                operation.backward_transient_bytes = max(operation.backward_transient_bytes, transient)
+            else:
+                operation.forward_transient_bytes = max(operation.forward_transient_bytes, transient)
+        return [operation for operation in self.operations if not operation.is_weight_copy]
+
+    def _carrier(self, sequence: int) -> RecordedOperation:
+        """The operation before, where a node that saves something ran no kernel of its own."""
+        earlier = max((number for number in self._by_sequence if number < sequence), default=None)
+        if earlier is None:
+            raise AssertionError("something was saved before the first operation")
+        return self._by_sequence[earlier]
