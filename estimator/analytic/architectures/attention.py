@@ -26,6 +26,10 @@ class AttentionShape:
     """Eager code adds a mask to the scores (causal models always, encoders only with padding)."""
     has_fp32_softmax: bool = True
     """Eager code asks for an fp32 softmax and casts back to the dtype of the queries."""
+    has_fp32_scores: bool = False
+    """Eager code casts queries and keys to fp32 before their product (GPT-J)."""
+    has_position_bias: bool = False
+    """ALiBi, added inside the product of queries and keys; there is no other code than the eager one (BLOOM)."""
     softcap: float | None = None
     """Gemma 2: cap * tanh(scores / cap), eager only."""
     window: int | None = None
@@ -51,7 +55,7 @@ class AttentionShape:
 
 def attention(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape: AttentionShape) -> Tensor:
     """The attention output, heads joined, ready for the output projection."""
-    if graph.attention is AttentionPath.MATH or shape.softcap is not None:
+    if graph.attention is AttentionPath.MATH or shape.softcap is not None or shape.has_position_bias:
         return _eager(graph, query, key, value, shape)
     if graph.attention is AttentionPath.SDPA_MATH:
         return _sdpa_math(graph, query, key, value, shape)
@@ -117,9 +121,12 @@ def _eager(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape
     if shape.groups > 1:
         # repeat_kv copies; the copy is contiguous already.
         key, value = (copy(graph, "repeat_key_value", x, query.elements) for x in (key, value))
+    if shape.has_fp32_scores:
+        query, key = (cast(graph, "attention_upcast", x, FP32_BYTES) for x in (query, key))
     scores = _scores_product(graph, _contiguous(graph, query), _contiguous(graph, key), shape)
     with graph.group("attention_softmax"):
-        scores = scale(graph, "scale", scores)
+        if not shape.has_position_bias:
+            scores = scale(graph, "scale", scores)
         if shape.softcap is not None:
             capped = pointwise(graph, "softcap", scale(graph, "softcap", scores), saves_output=True)
             scores = scale(graph, "softcap", capped)

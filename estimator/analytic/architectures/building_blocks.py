@@ -6,17 +6,17 @@ activation casts it again; only weights are cached), upcasts that a model asks f
 
 from collections.abc import Sequence
 
-from ...specs.operations import TOKENS, ZERO, Component, OperationKind, Size, as_size
+from ...specs.operations import LENGTH, TOKENS, ZERO, Component, OperationKind, Size, as_size
 from .forward_graph import FP32_BYTES, ForwardGraph, Tensor
 
 
-def embedding(graph: ForwardGraph, name: str, rows: int, width: int, positions: Size = TOKENS) -> Tensor:
-    """Look up ``positions`` rows of a table (rows x width).
+def embedding(graph: ForwardGraph, name: str, rows: int, width: int, positions: Size | None = TOKENS) -> Tensor:
+    """Look up ``positions`` rows of a table (rows x width); None: one sample's positions for all samples.
 
     Forward reads and writes the rows looked up. Backward zeroes a dense gradient of the whole table, sorts the
     indices and adds the rows (aten/native/cuda/Embedding.cu: about eight small kernels).
     """
-    output = graph.new(positions * width, graph.parameter_width)
+    output = graph.new((LENGTH if positions is None else positions) * width, graph.parameter_width)
     table = graph.resident(as_size(rows * width), requires_grad=True)
     graph.record(
         name,

@@ -13,6 +13,8 @@ class MixtureOfExperts:
     shared_expert_intermediate_size: int | None = None
     """One dense expert that every token passes (Qwen MoE); None without."""
     has_shared_expert_gate: bool = False
+    has_normalised_scores: bool = True
+    """norm_topk_prob: router weights of the chosen experts sum to one."""
     num_dense_layers: int = 0
     """Layers with a plain MLP instead of experts."""
 
