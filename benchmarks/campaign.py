@@ -94,12 +94,21 @@ class Campaign:
     """Runs work items one after the other on this machine's devices."""
 
     def __init__(
-        self, store: MeasurementStore, machine: Machine, *, limits: SilenceLimits | None = None,
-        deadline: float | None = None, runner: Sequence[str] = RUNNER_COMMAND, pace: Pace | None = None,
+        self,
+        store: MeasurementStore,
+        machine: Machine,
+        *,
+        limits: SilenceLimits | None = None,
+        deadline: float | None = None,
+        runner: Sequence[str] = RUNNER_COMMAND,
+        pace: Pace | None = None,
+        repeats_known: bool = False,
         on_progress: Callable[[CampaignProgress], None] = lambda progress: None,
     ) -> None:
         self._store, self._machine, self._runner = store, machine, runner
         self._limits = limits or SilenceLimits()
+        self._repeats_known = repeats_known
+        """Measure again what the store already holds."""
         self._deadline = deadline
         """In ``time.monotonic`` seconds."""
         self._on_progress = on_progress
@@ -122,7 +131,8 @@ class Campaign:
         self._summary.notes += recover_runs(self._store)
         content = self._store.read()
         self._summary.notes += content.notes
-        self._answered |= answered_keys(content.measurements, self._machine.stack)
+        if not self._repeats_known:
+            self._answered |= answered_keys(content.measurements, self._machine.stack)
         identity = stack_key(self._machine.stack)
         self._known |= {row.workload_key: row for row in content.measurements if stack_key(row.stack) == identity}
         remaining = deque(items)
@@ -204,15 +214,25 @@ class Campaign:
             self._take(job, measurement)
             open_keys.discard(job.key)
             left: list[WorkItem] = [*(other for other in jobs if other.key in open_keys), *self._later]
-            self._on_progress(CampaignProgress(
-                num_done=len(self._summary.measurements) + self._summary.num_resumed, num_left=len(left),
-                seconds_left=self._seconds_left(left), job=job, measurement=measurement,
-            ))
+            self._on_progress(
+                CampaignProgress(
+                    num_done=len(self._summary.measurements) + self._summary.num_resumed,
+                    num_left=len(left),
+                    seconds_left=self._seconds_left(left),
+                    job=job,
+                    measurement=measurement,
+                )
+            )
 
         with Recorder(self._store, run_id, jobs, self._machine, on_stored=take) as recorder:
             outcome = run_jobs(
-                jobs, folder=recorder.folder, run_id=run_id, device=self._machine.device, on_event=recorder.take_event,
-                limits=self._limits, should_stop=lambda: recorder.failure is not None or self._time_is_up(),
+                jobs,
+                folder=recorder.folder,
+                run_id=run_id,
+                device=self._machine.device,
+                on_event=recorder.take_event,
+                limits=self._limits,
+                should_stop=lambda: recorder.failure is not None or self._time_is_up(),
                 runner=self._runner,
             )
             if outcome.unfinished is not None and outcome.ending is not Ending.STOPPED:
@@ -270,7 +290,9 @@ def take_process_share(remaining: deque[WorkItem]) -> list[Job]:
     while remaining and isinstance(job := remaining[0], Job):
         limit = _MAX_COMPILED_JOBS_PER_PROCESS if job.is_compiled else None
         if share and (
-            job.needs_own_process or share[0].needs_own_process or job.is_compiled != share[0].is_compiled
+            job.needs_own_process
+            or share[0].needs_own_process
+            or job.is_compiled != share[0].is_compiled
             or len(share) == limit
         ):
             break

@@ -48,6 +48,8 @@ class Job:
     model_flops_per_step: float | None = None
     """Per rank; with the peak, what makes a row physically impossible."""
     peak_flop_per_second: float | None = None
+    in_own_process: bool = False
+    """Asked for, to see how far fresh processes agree."""
     expected_step_seconds: float | None = None
     """The estimator's answer; plans the order and the time left, never the result."""
 
@@ -77,7 +79,7 @@ class Job:
     def needs_own_process(self) -> bool:
         """DeepSpeed and FSDP leave memory behind in the process that ran them (29 GiB became 81 when measured), and
         several ranks must not disagree about where in a list they are after one of them failed."""
-        return self.is_sharded or self.num_ranks > 1
+        return self.in_own_process or self.is_sharded or self.num_ranks > 1
 
     @property
     def configuration(self) -> tuple[tuple[str, str], ...]:
@@ -89,20 +91,26 @@ class Job:
     def predicted_seconds(self) -> float:
         """How long the job should take inside a running process; a guess for planning."""
         step = _UNKNOWN_STEP_SECONDS if self.expected_step_seconds is None else self.expected_step_seconds
-        num_steps = self.num_warmup_steps + max(self.num_steps, self.min_seconds / max(step, 1e-6))
+        num_parts = min(5.0, max(2.0, 0.3 / max(step, 1e-6)))
+        num_steps = self.num_warmup_steps + max(self.num_steps, self.min_seconds / max(step, 1e-6)) + num_parts
         if self.linear_check:
-            num_steps += 2 * self.num_steps
+            num_steps += 2 + 4 * num_parts
         return _SETUP_SECONDS + num_steps * step + (_COMPILE_SECONDS if self.is_compiled else 0.0)
 
     def payload(self) -> dict[str, object]:
         """The job as the runner reads it."""
         content: dict[str, object] = {
-            "id": self.key, "kind": str(self.kind), "workload": dict(self.workload),
-            "num_warmup_steps": self.num_warmup_steps, "num_steps": self.num_steps, "min_seconds": self.min_seconds,
+            "id": self.key,
+            "kind": str(self.kind),
+            "workload": dict(self.workload),
+            "num_warmup_steps": self.num_warmup_steps,
+            "num_steps": self.num_steps,
+            "min_seconds": self.min_seconds,
             "linear_check": self.linear_check,
         }
         optional = {
-            "model_config": self.model_config, "model_flops_per_step": self.model_flops_per_step,
+            "model_config": self.model_config,
+            "model_flops_per_step": self.model_flops_per_step,
             "peak_flop_per_second": self.peak_flop_per_second,
         }
         return content | {name: value for name, value in optional.items() if value is not None}
@@ -122,9 +130,13 @@ class Job:
         if workload.get("activation_checkpointing"):
             strategy += "+checkpointing"
         words = [
-            str(workload.get("model")), f"{precision}{tf32}", str(workload.get("attention")),
-            "compiled" if self.is_compiled else "", str(size),
-            f"micro {self.micro_batch_size} x{workload.get('gradient_accumulation_steps', 1)}", strategy,
+            str(workload.get("model")),
+            f"{precision}{tf32}",
+            str(workload.get("attention")),
+            "compiled" if self.is_compiled else "",
+            str(size),
+            f"micro {self.micro_batch_size} x{workload.get('gradient_accumulation_steps', 1)}",
+            strategy,
             f"{self.num_ranks} ranks" if self.num_ranks > 1 else "",
             f"within {workload['gpu_memory_gib']} GiB" if workload.get("gpu_memory_gib") else "",
         ]

@@ -136,7 +136,9 @@ def write_job_file(folder: Path, jobs: Sequence[Job], device: str) -> tuple[Path
     """Write what the runner reads; returns the paths of the job file and of the events to come."""
     job_file, events = folder / "jobs.json", folder / "events.jsonl"
     content = {
-        "schema": JOB_FILE_SCHEMA, "device": device, "events": str(events.resolve()),
+        "schema": JOB_FILE_SCHEMA,
+        "device": device,
+        "events": str(events.resolve()),
         "jobs": [job.payload() for job in jobs],
     }
     job_file.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -144,8 +146,15 @@ def write_job_file(folder: Path, jobs: Sequence[Job], device: str) -> tuple[Path
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, folder: Path, run_id: str, device: str, on_event: Callable[[Event], None],
-    limits: SilenceLimits, should_stop: Callable[[], bool] = lambda: False, runner: Sequence[str] = RUNNER_COMMAND,
+    jobs: Sequence[Job],
+    *,
+    folder: Path,
+    run_id: str,
+    device: str,
+    on_event: Callable[[Event], None],
+    limits: SilenceLimits,
+    should_stop: Callable[[], bool] = lambda: False,
+    runner: Sequence[str] = RUNNER_COMMAND,
 ) -> RunOutcome:
     """Run ``jobs`` in one runner process (a group of ranks where they ask for several) and report its events.
 
@@ -157,7 +166,12 @@ def run_jobs(
     command = [sys.executable, "-P", "-m", "benchmarks.guard", *runner_command(num_ranks, job_file, runner)]
     with (folder / "output.txt").open("ab") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=folder, start_new_session=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
             env=runner_environment(run_id, num_ranks),
         )
     watch = _Watch(jobs, EventReader(events), on_event)
@@ -182,7 +196,8 @@ def end_process(process: "subprocess.Popen[bytes]", run_id: str) -> None:
     if remaining:
         raise MeasurementError.of(
             f"processes {', '.join(map(str, remaining))} of a measurement cannot be killed: they hang in the driver; "
-            "restart the machine or reset the device before measuring again", code="unkillable",
+            "restart the machine or reset the device before measuring again",
+            code="unkillable",
         )
     process.wait()
 
@@ -213,7 +228,10 @@ class _Watch:
             self._on_event(event)
 
     def until_end(
-        self, process: "subprocess.Popen[bytes]", limits: SilenceLimits, should_stop: Callable[[], bool],
+        self,
+        process: "subprocess.Popen[bytes]",
+        limits: SilenceLimits,
+        should_stop: Callable[[], bool],
     ) -> Ending:
         """Wait for the process; returns at once where it hangs or we are told to stop."""
         while process.poll() is None:
@@ -234,7 +252,10 @@ class _Watch:
     def outcome(self, ending: Ending, exit_code: int | None, stderr_tail: str) -> RunOutcome:
         current = self._current
         return RunOutcome(
-            ending=ending, exit_code=exit_code, has_started=current is not None, stderr_tail=stderr_tail,
+            ending=ending,
+            exit_code=exit_code,
+            has_started=current is not None,
+            stderr_tail=stderr_tail,
             unfinished=current if current is not None and current.key in self._without_result else None,
             seconds=time.monotonic() - self._began,
             startup_seconds=None if self._first_start is None else self._first_start - self._began,

@@ -100,7 +100,8 @@ def detect_machine(device: str, catalogue_name: Callable[[str], str | None]) -> 
     if device == "cuda" and not devices:
         raise MeasurementError.of(
             "no NVIDIA GPU is visible on this machine; use --device cpu to try the harness without one",
-            code="no_device", field="device",
+            code="no_device",
+            field="device",
         )
     stack = software_stack()
     if not devices:
@@ -111,12 +112,16 @@ def detect_machine(device: str, catalogue_name: Callable[[str], str | None]) -> 
     if any(other.name != first.name for other in devices):
         names = ", ".join(sorted({other.name for other in devices}))
         raise MeasurementError.of(
-            f"the visible GPUs differ ({names}); choose equal ones with CUDA_VISIBLE_DEVICES", code="mixed_devices",
+            f"the visible GPUs differ ({names}); choose equal ones with CUDA_VISIBLE_DEVICES",
+            code="mixed_devices",
         )
     stack |= {"gpu": first.name, "driver": first.driver, "cpu": _cpu_name(), "machine": _anonymous(first.uuid)}
     return Machine(
-        device="cuda", gpu=catalogue_name(first.name) or first.name, num_devices=len(devices),
-        memory_bytes=first.memory_bytes or None, stack=stack,
+        device="cuda",
+        gpu=catalogue_name(first.name) or first.name,
+        num_devices=len(devices),
+        memory_bytes=first.memory_bytes or None,
+        stack=stack,
     )
 
 

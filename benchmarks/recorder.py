@@ -22,7 +22,12 @@ class Recorder:
     """
 
     def __init__(
-        self, store: MeasurementStore, run_id: str, jobs: Sequence[Job], machine: Machine, *,
+        self,
+        store: MeasurementStore,
+        run_id: str,
+        jobs: Sequence[Job],
+        machine: Machine,
+        *,
         on_stored: Callable[[Job, Measurement, float], None],
     ) -> None:
         self._store, self._run_id, self._machine = store, run_id, machine
@@ -44,7 +49,10 @@ class Recorder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._slot is not None:
             self._slot.release()

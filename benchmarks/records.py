@@ -19,7 +19,10 @@ from .plausibility import judged
 from .store import MeasurementStore
 
 OUT_OF_MEMORY_SIGNS = (
-    "OutOfMemoryError", "CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+    "OutOfMemoryError",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
 )
 """What a process prints that ran out of device memory where the runner could not catch it."""
 
@@ -42,12 +45,18 @@ def record_id(run_id: str, job: Job) -> str:
 
 
 def measurement_of(
-    job: Job, measured: Mapping[str, object], stack: Mapping[str, str], memory_limit_bytes: float | None = None,
+    job: Job,
+    measured: Mapping[str, object],
+    stack: Mapping[str, str],
+    memory_limit_bytes: float | None = None,
 ) -> Measurement:
     """The record of a result: what the runner saw, with our own word on what was asked and where."""
     runner_stack, details = measured.get("stack"), measured.get("details")
     content = {
-        **measured, "schema": SCHEMA_VERSION, "workload": dict(job.workload), "workload_key": job.key,
+        **measured,
+        "schema": SCHEMA_VERSION,
+        "workload": dict(job.workload),
+        "workload_key": job.key,
         "stack": {**(runner_stack if isinstance(runner_stack, Mapping) else {}), **stack},
         "date": measured.get("date") or current_date(),
         "details": {**(details if isinstance(details, Mapping) else {}), **_job_details(job)},
@@ -59,7 +68,9 @@ def measurement_of(
     cap_gib = job.workload.get("gpu_memory_gib")
     limits = [memory_limit_bytes, cap_gib * 2**30 if isinstance(cap_gib, int | float) else None]
     return judged(
-        measurement, model_flops_per_step=job.model_flops_per_step, peak_flop_per_second=job.peak_flop_per_second,
+        measurement,
+        model_flops_per_step=job.model_flops_per_step,
+        peak_flop_per_second=job.peak_flop_per_second,
         memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
     )
 
@@ -68,8 +79,14 @@ def failed_measurement(job: Job, reason: str, stack: Mapping[str, str]) -> Measu
     """The record of a job whose process ended without a result."""
     ran_out = any(sign in reason for sign in OUT_OF_MEMORY_SIGNS)
     return Measurement(
-        schema=SCHEMA_VERSION, workload=dict(job.workload), workload_key=job.key, status="oom" if ran_out else "error",
-        reason=reason, stack=dict(stack), date=current_date(), details=_job_details(job),
+        schema=SCHEMA_VERSION,
+        workload=dict(job.workload),
+        workload_key=job.key,
+        status="oom" if ran_out else "error",
+        reason=reason,
+        stack=dict(stack),
+        date=current_date(),
+        details=_job_details(job),
     )
 
 
@@ -125,7 +142,8 @@ class RunFolder:
         events = EventReader(self.path / "events.jsonl").read_new()
         return [
             (jobs[event.id], measurement_of(jobs[event.id], event.measured, content["stack"]))
-            for event in events if isinstance(event, Result) and event.id in jobs
+            for event in events
+            if isinstance(event, Result) and event.id in jobs
         ]
 
 

@@ -64,8 +64,14 @@ def behave(model: str, job_id: str, workload: dict[str, object], report) -> None
 def _ok(job_id: str, report, step: float = 0.5) -> None:
     report("progress", id=job_id, phase="warm-up")
     report(
-        "result", id=job_id, status="ok", step_times_seconds=[step, step], step_time_seconds=step,
-        peak_allocated_bytes=1000, peak_reserved_bytes=2000, stack={"torch": "0", "runner": "fake"},
+        "result",
+        id=job_id,
+        status="ok",
+        step_times_seconds=[step, step],
+        step_time_seconds=step,
+        peak_allocated_bytes=1000,
+        peak_reserved_bytes=2000,
+        stack={"torch": "0", "runner": "fake"},
         details={"process_id": os.getpid()},
     )
 

@@ -184,7 +184,10 @@ make_campaign(Path(sys.argv[1])).run(jobs)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_killing_the_harness_loses_nothing_and_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, str(tmp_path)], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     store = MeasurementStore(tmp_path)
     _wait_until(lambda: len(store.read().measurements) >= 2)

@@ -22,8 +22,14 @@ STACK = {"gpu": "NVIDIA H200", "torch": "2.11.0", "harness": "1"}
 
 def _row(**changes: object) -> Measurement:
     row = Measurement(
-        schema=SCHEMA_VERSION, workload={"model": "pythia-70m", "micro_batch_size": 4}, workload_key="k1", status="ok",
-        step_times_seconds=(0.1, 0.11), step_time_seconds=0.105, stack=STACK, date="2026-12-01T00:00:00+00:00",
+        schema=SCHEMA_VERSION,
+        workload={"model": "pythia-70m", "micro_batch_size": 4},
+        workload_key="k1",
+        status="ok",
+        step_times_seconds=(0.1, 0.11),
+        step_time_seconds=0.105,
+        stack=STACK,
+        date="2026-12-01T00:00:00+00:00",
     )
     return replace(row, **changes)  # type: ignore[arg-type]
 
@@ -41,9 +47,13 @@ def test_damaged_foreign_and_newer_records_are_named_and_left_alone(tmp_path: Pa
     good = store.append(_row())
     whole = good.read_bytes()
     strange = {
-        "torn.json": whole[: len(whole) // 2], "empty.json": b"", "foreign.json": b'{"hello": 1}', "notes.txt": b"mine",
+        "torn.json": whole[: len(whole) // 2],
+        "empty.json": b"",
+        "foreign.json": b'{"hello": 1}',
+        "notes.txt": b"mine",
         "newer.json": whole.replace(b'"schema": 1', b'"schema": 2'),
-        "wrong-type.json": whole.replace(b'"status": "ok"', b'"status": 7'), "binary.json": b"\xff\x00\xfe",
+        "wrong-type.json": whole.replace(b'"status": "ok"', b'"status": 7'),
+        "binary.json": b"\xff\x00\xfe",
     }
     for name, content in strange.items():
         (store.folder / name).write_bytes(content)
