@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..coefficients import Coefficients
+from ..specs.errors import Note
 from ..specs.estimate import Estimate, Interval, MemoryBreakdown, Optimism, OptimismPart, TimeBreakdown
 from ..specs.workload import Workload
 from .collectives import ring_columns
@@ -97,7 +98,8 @@ class EstimateTable:
                     for name, seconds in _named(OPTIMISM_PARTS, values["optimism_parts"][at]).items()
                 ),
             ),
-            warnings=notes.warnings_of(local), assumptions=notes.assumptions_of(local), **scalars,  # type: ignore[arg-type]
+            warnings=tuple(Note(**note) for note in notes.warnings_of(local)),
+            assumptions=tuple(Note(**note) for note in notes.assumptions_of(local)), **scalars,  # type: ignore[arg-type]
         )
 
     def json_dict(self, row: int) -> dict[str, object]:
@@ -138,8 +140,8 @@ class EstimateTable:
                 "ratio": values["optimism_ratio"][at],
                 "parts": [{"name": name, "seconds": seconds} for name, seconds in parts.items()],
             },
-            "warnings": [{"code": note.code, "message": note.message} for note in notes.warnings_of(local)],
-            "assumptions": [{"code": note.code, "message": note.message} for note in notes.assumptions_of(local)],
+            "warnings": notes.warnings_of(local),
+            "assumptions": notes.assumptions_of(local),
         }
 
     def _block(self, row: int) -> dict[str, list[object]]:

@@ -1,0 +1,131 @@
+"""What is known about the software behind each source of public rows, where it changes the operation list.
+
+One table, read from the sources' own repositories; a fact that no source states is left at the library's default.
+"""
+
+from dataclasses import dataclass, replace
+
+from estimator.analytic.operations import operation_list
+from estimator.specs.model import ModelSpec
+from estimator.specs.models.traced import TracedModel
+from estimator.specs.numerics import Numerics
+from estimator.specs.operations import (
+    AttentionPath,
+    OperationContext,
+    OperationList,
+    ParameterKind,
+)
+from estimator.specs.recipe import AttentionKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackFacts:
+    """How one source's software runs a model."""
+
+    attention: AttentionKernel
+    optimizer: str
+    numerics_16bit: Numerics | None = None
+    """Where the stack's 16-bit mode is not the one our strategy implies."""
+    language_model_head: str = "full"
+    """``full``; ``masked``: on the masked positions only; ``none``: a head of two numbers per token."""
+    has_clipping: bool = True
+    times_forward_backward: bool = False
+    """The source's clock leaves the optimizer out."""
+    reason: str
+    """Where this is known from."""
+
+
+STACKS: dict[str, StackFacts] = {
+    "lambda": StackFacts(
+        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+        language_model_head="none",
+        reason="DeepLearningExamples PyTorch BERT run_squad.py: apex amp O2 (16-bit module, fp32 masters), FusedAdam, "
+        "BertForQuestionAnswering",
+    ),
+    "dle": StackFacts(
+        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+        language_model_head="masked",
+        reason="DeepLearningExamples PyTorch BERT run_pretraining.py: module in half precision, FusedLAMB (as many "
+        "bytes as fused Adam and one norm pass), dense_sequence_output: decoder on masked positions only",
+    ),
+    "foundry": StackFacts(
+        attention=AttentionKernel.FLASH_ATTENTION_2, optimizer="adamw_torch_fused",
+        reason="llm-foundry: flash attention, low precision layer norm, fused cross entropy, FSDP with 16-bit "
+        "gathered weights; DecoupledAdamW on flat shards",
+    ),
+    "neusight": StackFacts(
+        attention=AttentionKernel.EAGER, optimizer="adamw_torch", times_forward_backward=True, has_clipping=False,
+        reason="NeuSight labels: transformers models in fp32, forward and backward between CUDA events, no optimizer",
+    ),
+    "tune": StackFacts(
+        attention=AttentionKernel.SDPA, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+        has_clipping=False, reason="torchtune: bf16 weights, fused AdamW, SDPA",
+    ),
+    "nanogpt": StackFacts(
+        attention=AttentionKernel.SDPA, optimizer="adamw_torch_fused",
+        reason="nanoGPT train.py: autocast, fused AdamW, flash through SDPA, clipping at 1.0",
+    ),
+    "fairseq": StackFacts(
+        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+        reason="fairseq FSDP README: memory-efficient fp16, CPU Adam",
+    ),
+}
+"""By the prefix of a row's id."""
+
+_HEAD_OPERATIONS = ("head_transform", "head_activation", "head_norm", "decoder", "loss")
+_HEAD_TENSORS = ("head_transform", "head_transform_bias", "head_norm", "decoder_bias", "decoder", "head_bias")
+_MASKED_FRACTION = 0.156
+"""20 of 128 and 80 of 512 positions (max_predictions_per_seq of the examples)."""
+
+
+def model_of_stack(
+    model: ModelSpec, facts: StackFacts, context: OperationContext, *, is_16bit: bool, pure_16bit: bool
+) -> ModelSpec:
+    """The model as this stack runs it: itself, or its operation list changed by the stack's facts.
+
+    ``context`` is the variant that the estimator will ask for; a changed list answers to it.
+    """
+    numerics = facts.numerics_16bit if is_16bit else None
+    if pure_16bit:
+        numerics = Numerics.LOW_PRECISION
+    if numerics is None and facts.language_model_head == "full":
+        return model
+    source = replace(context, numerics=str(numerics or context.numerics))
+    listing = _with_head(operation_list(model, source), facts.language_model_head)
+    if numerics is Numerics.LOW_PRECISION:
+        listing = _without_casts(listing)
+    variants = {f"{context.numerics}/{path}": listing for path in (AttentionPath(context.attention),)}
+    return TracedModel(
+        name=model.name, source=f"closed form, {facts.reason}", input_kind="tokens", variants=variants,
+        max_position_embeddings=getattr(model, "max_position_embeddings", None),
+        vocab_size=getattr(model, "vocab_size", None),
+    )
+
+
+def _with_head(listing: OperationList, head: str) -> OperationList:
+    if head == "full":
+        return listing
+    operations = []
+    for operation in listing.operations:
+        if not any(operation.name.startswith(name) for name in _HEAD_OPERATIONS) or operation.block is not None:
+            operations.append(operation)
+        elif head == "masked":
+            share = _MASKED_FRACTION
+            operations.append(replace(
+                operation, m=operation.m * share, forward_bytes=operation.forward_bytes * share,
+                backward_bytes=operation.backward_bytes * share, saved_bytes=operation.saved_bytes * share,
+                transient_bytes=operation.transient_bytes * share,
+            ))
+    tensors = listing.parameters
+    if head == "none":
+        tensors = tuple(replace(t, is_tied_matrix=False) for t in tensors if t.name not in _HEAD_TENSORS)
+    return replace(listing, operations=tuple(operations), parameters=tensors)
+
+
+def _without_casts(listing: OperationList) -> OperationList:
+    """A 16-bit module needs no copies of its weights."""
+    tensors = tuple(
+        replace(t, kind=ParameterKind.NORM if t.kind is not ParameterKind.EMBEDDING else t.kind, is_tied_matrix=False)
+        for t in listing.parameters
+    )
+    return replace(listing, parameters=tensors)
