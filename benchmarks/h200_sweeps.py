@@ -120,10 +120,10 @@ _COMPILED_FIRST = (
 
 
 def h200_compile() -> list[PlannedRow]:
-    """Compiled; shallow models first, for the time goes into compiling."""
+    """Compiled, at the published precision; shallow models first, for the time goes into compiling."""
     first = [BY_NAME[name] for name in _COMPILED_FIRST]
     rest = [model for model in _OTHERS if model not in first]
-    compiled = {"compile": True}
+    compiled = {"compile": True, "precision": None}
     rows = [_plain({**model.options(2), **compiled}) for model in (*first, *rest)]
     rows += [_plain({**model.options(1), **compiled}) for model in first]
     rows += [_plain({**model.options(2), **compiled, **_CHECKPOINTING}) for model in first[:4]]

@@ -92,6 +92,10 @@ def failed_measurement(job: Job, reason: str, stack: Mapping[str, str]) -> Measu
 
 def _job_details(job: Job) -> dict[str, object]:
     details: dict[str, object] = {"kind": str(job.kind)}
+    if job.model_flops_per_step is not None:
+        details["model_flops_per_step"] = job.model_flops_per_step
+    if job.peak_flop_per_second is not None:
+        details["peak_flop_per_second"] = job.peak_flop_per_second
     if job.model_config is not None:
         details["model_config_key"] = config_key(job.model_config)
         if not job.is_bundled_model:

@@ -1,0 +1,78 @@
+"""The table of the study's estimate, from planted rows."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import comparisons, main, write_into_readme
+from benchmarks.store import write_json_lines
+from estimator.specs.measurement import Measurement
+
+
+def _row(seconds: float, *, micro: int = 4, status: str = "ok", **options: object) -> Measurement:
+    workload = {
+        "model": "pythia-1b",
+        "sequence_length": 2048,
+        "num_gpus": 1,
+        "precision": "bf16",
+        "attention": "sdpa",
+        "tf32": True,
+        "compile": False,
+        "strategy": "none",
+        "micro_batch_size": micro,
+        "global_batch_size": micro,
+        **options,
+    }
+    details: dict[str, object] = {"model_flops_per_step": 1e13 * micro, "peak_flop_per_second": 1e15}
+    return Measurement(
+        schema=1,
+        workload=workload,
+        workload_key=str(seconds),
+        status=status,
+        step_time_seconds=seconds,
+        stack={"gpu": "NVIDIA H200"},
+        details=details,
+    )
+
+
+_NAIVE = {"attention": "eager", "tf32": False}
+_ROWS = [
+    _row(0.24, **_NAIVE),  # 60 ms a sample: 6x of 10 ms
+    _row(0.20, micro=2, **_NAIVE),
+    _row(0.12, compile=True),  # 30 ms: 3x
+    _row(0.12, micro=8, compile=True, activation_checkpointing=True),  # 15 ms: 1.5x
+    _row(0.001, status="refused", compile=True),
+    _row(0.4, gpu_memory_gib=16.0),
+]
+
+
+def test_each_kind_is_compared_at_its_best_micro_batch() -> None:
+    whole, capped = sorted(comparisons(_ROWS), key=lambda one: one.memory_gib or 0.0)
+    assert whole.optimism(whole.naive) == pytest.approx(6.0)
+    assert whole.optimism(whole.free_lunch) == pytest.approx(3.0)
+    assert whole.optimism(whole.best) == pytest.approx(1.5)
+    assert whole.speedup == pytest.approx(4.0)
+    assert whole.cut_by_memory_saving_fraction == pytest.approx(0.5)
+    assert capped.memory_gib == 16.0
+    assert capped.naive is None
+
+
+def test_the_table_goes_between_the_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.jsonl"
+    write_json_lines(_ROWS, file)
+    assert main([str(file)]) == 0
+    table = capsys.readouterr().out
+    assert "| 6.0x | 3.0x | 1.5x |" in table
+    assert "mean 6.0x" in table
+    assert "up to 50%" in table
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "before\n<!-- table of the study's estimate: begin -->\nold\n<!-- table of the study's estimate: end -->\nafter\n"
+    )
+    write_into_readme(table, readme)
+    write_into_readme(table, readme)
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert text.count("| 6.0x |") == 1
