@@ -102,7 +102,8 @@ class Operation:
     k: Size = ZERO
     n: Size = ZERO
     is_causal: bool = False
-    """ATTENTION: only half of the (query, key) pairs count; the fused kernels skip the rest."""
+    """ATTENTION: only half of the (query, key) pairs count; the fused kernels skip the rest. MATRIX_PRODUCT: a mask
+    hides half of it later; it runs whole, and model FLOPs count half."""
     window: int | None = None
     """ATTENTION: at most this many keys per query."""
     key_value_groups: float = 1.0

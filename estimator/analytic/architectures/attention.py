@@ -100,14 +100,14 @@ def _aligned(length: Size) -> Size:
 def _scores_product(graph: ForwardGraph, query: Tensor, key: Tensor, shape: AttentionShape) -> Tensor:
     return batched_product(
         graph, "attention_scores", query, key,
-        batch=shape.batch, m=shape.length, k=as_size(shape.head_dim), n=shape.length,
+        batch=shape.batch, m=shape.length, k=as_size(shape.head_dim), n=shape.length, is_causal=shape.is_causal,
     )  # fmt: skip
 
 
 def _values_product(graph: ForwardGraph, weights: Tensor, value: Tensor, shape: AttentionShape) -> Tensor:
     return batched_product(
         graph, "attention_values", weights, value,
-        batch=shape.batch, m=shape.length, k=shape.length, n=as_size(shape.head_dim),
+        batch=shape.batch, m=shape.length, k=shape.length, n=as_size(shape.head_dim), is_causal=shape.is_causal,
     )  # fmt: skip
 
 

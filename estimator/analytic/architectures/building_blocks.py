@@ -112,9 +112,19 @@ def convolution(
 
 
 def batched_product(
-    graph: ForwardGraph, name: str, a: Tensor, b: Tensor, *, batch: Size, m: Size, k: Size, n: Size
+    graph: ForwardGraph,
+    name: str,
+    a: Tensor,
+    b: Tensor,
+    *,
+    batch: Size,
+    m: Size,
+    k: Size,
+    n: Size,
+    is_causal: bool = False,
 ) -> Tensor:
-    """``batch`` products (m x k)(k x n) of two activations; saves both."""
+    """``batch`` products (m x k)(k x n) of two activations; saves both. ``is_causal``: half of it is hidden by a
+    mask later, which saves no time."""
     a, b = operand(graph, name, a), operand(graph, name, b)
     output = graph.new(batch * m * n, max(a.width, b.width))
     node = graph.record(
@@ -127,7 +137,7 @@ def batched_product(
         backward_kernels=2.0,
         kind=OperationKind.MATRIX_PRODUCT,
     )
-    node.batch, node.m, node.k, node.n = batch, m, k, n
+    node.batch, node.m, node.k, node.n, node.is_causal = batch, m, k, n, is_causal
     return output
 
 

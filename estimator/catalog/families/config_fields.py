@@ -44,6 +44,16 @@ class ConfigFields:
         """Add a problem; reading goes on so that all of them are reported at once."""
         self._problems.append(Problem(code=code, message=f"{self.name}: {message}", field=field))
 
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What was refused so far."""
+        return tuple(self._problems)
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether anything was refused so far."""
+        return bool(self._problems)
+
     def note(self, code: str, message: str) -> None:
         """Add an assumption."""
         self._notes.append(Note(code=code, message=f"{self.name}: {message}"))
