@@ -23,7 +23,7 @@ def divisors_of(number: int) -> tuple[int, ...]:
 
 
 def micro_batch_sizes(global_batch_size: int, num_gpus: int) -> tuple[int, ...]:
-    """The micro batches that divide ``global_batch_size / num_gpus``, thinned to ``MOST_MICRO_BATCHES`` evenly in size."""
+    """The micro batches that divide ``global_batch_size / num_gpus``, evenly thinned to ``MOST_MICRO_BATCHES``."""
     sizes = [size for size in divisors_of(global_batch_size // num_gpus) if size <= LARGEST_MICRO_BATCH]
     while len(sizes) > MOST_MICRO_BATCHES:
         # Drop the size whose neighbours lie closest together, never the first or the last.
@@ -32,8 +32,17 @@ def micro_batch_sizes(global_batch_size: int, num_gpus: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def candidate_workloads(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe, strategies: Iterable[Strategy],
-                        micro_batches: Iterable[int]) -> list[Workload]:  # fmt: skip
+def candidate_workloads(
+    model: ModelSpec,
+    cluster: Cluster,
+    recipe: TrainingRecipe,
+    strategies: Iterable[Strategy],
+    micro_batches: Iterable[int],
+) -> list[Workload]:
     """Every strategy at every micro batch; a strategy's workloads lie together, micro batches in the order given."""
     recipes = [dataclasses.replace(recipe, micro_batch_size=size) for size in micro_batches]
-    return [Workload(model=model, cluster=cluster, recipe=sized, strategy=strategy) for strategy in strategies for sized in recipes]
+    return [
+        Workload(model=model, cluster=cluster, recipe=sized, strategy=strategy)
+        for strategy in strategies
+        for sized in recipes
+    ]

@@ -13,8 +13,8 @@ def has_no_effect(strategy: Strategy, cluster: Cluster) -> RejectedStrategy | No
     if cluster.num_accelerators > 1 or strategy.kind is StrategyKind.NONE or strategy.offload:
         return None
     return RejectedStrategy(
-        strategy=strategy, code="no_effect",
-        reason="one GPU: sharding has no effect without offload, only overhead")  # fmt: skip
+        strategy=strategy, code="no_effect", reason="one GPU: sharding has no effect without offload, only overhead"
+    )
 
 
 def lacks_host_memory(estimate: Estimate, cluster: Cluster) -> bool:
@@ -28,10 +28,14 @@ def rejection(strategy: Strategy, smallest: Estimate, cluster: Cluster) -> Rejec
     if smallest.fits == "no":
         needed, usable = smallest.peak_reserved_bytes.expected, smallest.usable_memory_bytes
         return RejectedStrategy(
-            strategy=strategy, code="gpu_memory",
-            reason=f"{format_bytes(needed - usable)} short: needs {format_bytes(needed)} of {format_bytes(usable)} usable "
-                   "at micro batch 1")  # fmt: skip
+            strategy=strategy,
+            code="gpu_memory",
+            reason=f"{format_bytes(needed - usable)} short at micro batch 1: needs {format_bytes(needed)}, "
+            f"{format_bytes(usable)} usable",
+        )
     host = cluster.node.cpu_memory_bytes or 0
     return RejectedStrategy(
-        strategy=strategy, code="host_memory",
-        reason=f"needs {format_bytes(smallest.host_memory_bytes)} of host memory a node, {format_bytes(host)} given")  # fmt: skip
+        strategy=strategy,
+        code="host_memory",
+        reason=f"needs {format_bytes(smallest.host_memory_bytes)} of host memory a node, {format_bytes(host)} given",
+    )

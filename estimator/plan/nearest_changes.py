@@ -36,12 +36,17 @@ class _Attempt:
     workloads: list[Workload]
 
 
-def changes_of_inputs(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe, coefficients: Coefficients) -> tuple[NearestChange, ...]:
+def changes_of_inputs(
+    model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe, coefficients: Coefficients
+) -> tuple[NearestChange, ...]:
     """Changes of hardware or recipe with which some combination fits; every combination was tried as it is."""
     ladders = (
-        _more_gpus(model, cluster, recipe), _larger_cards(model, cluster, recipe), _shorter_samples(model, cluster, recipe),
-        _sixteen_bits(model, cluster, recipe), _more_host_memory(model, cluster, recipe),
-    )  # fmt: skip
+        _more_gpus(model, cluster, recipe),
+        _larger_cards(model, cluster, recipe),
+        _shorter_samples(model, cluster, recipe),
+        _sixteen_bits(model, cluster, recipe),
+        _more_host_memory(model, cluster, recipe),
+    )
     found = [change for ladder in ladders if (change := _first_that_fits(ladder, coefficients)) is not None]
     return _fastest_first(found)
 
@@ -52,7 +57,9 @@ def changes_of_strategy(workload: Workload, coefficients: Coefficients) -> tuple
     Tried from the least change: a smaller micro batch, checkpointing, another sharding, offload; of each the fastest.
     """
     model, cluster, recipe, old = workload.model, workload.cluster, workload.recipe, workload.strategy
-    sizes = [s for s in micro_batch_sizes(recipe.global_batch_size, cluster.num_accelerators) if s <= recipe.micro_batch_size]
+    sizes = [
+        s for s in micro_batch_sizes(recipe.global_batch_size, cluster.num_accelerators) if s <= recipe.micro_batch_size
+    ]
     checkpointed = dataclasses.replace(old, activation_checkpointing=True)
     possible = [s for s in ALL_STRATEGIES if has_no_effect(s, cluster) is None]
     groups: list[tuple[str, list[Strategy]]] = [("micro_batch_size", [old])]
@@ -67,7 +74,9 @@ def changes_of_strategy(workload: Workload, coefficients: Coefficients) -> tuple
         workloads = candidate_workloads(model, cluster, recipe, strategies, sizes)
         best = _fastest_fitting(workloads, coefficients)
         if best is not None:
-            found.append(NearestChange(kind=kind, description=_difference(workload, best[0]), workload=best[0], estimate=best[1]))
+            found.append(
+                NearestChange(kind=kind, description=_difference(workload, best[0]), workload=best[0], estimate=best[1])
+            )
     return _fastest_first(found) if found else changes_of_inputs(model, cluster, recipe, coefficients)
 
 
@@ -113,11 +122,16 @@ def _rebuilt(cluster: Cluster, accelerator: Accelerator, num_gpus: int, num_node
     same_card = accelerator.name == cluster.node.accelerator.name
     host = cluster.node.cpu_memory_bytes
     rebuilt, _ = build_cluster(
-        accelerator, num_gpus, num_nodes,
+        accelerator,
+        num_gpus,
+        num_nodes,
         cpu_memory_gib=None if host is None else host / GIB,
-        network_gbit=cluster.network.bandwidth_bytes_per_second * BITS_PER_BYTE / 1e9 if cluster.network and num_nodes > 1 else None,
+        network_gbit=cluster.network.bandwidth_bytes_per_second * BITS_PER_BYTE / 1e9
+        if cluster.network and num_nodes > 1
+        else None,
         gpu_memory_gib=cluster.memory_cap_bytes / GIB if same_card and cluster.memory_cap_bytes else None,
-        usd_per_gpu_hour=cluster.usd_per_gpu_hour if same_card else None)  # fmt: skip
+        usd_per_gpu_hour=cluster.usd_per_gpu_hour if same_card else None,
+    )
     return rebuilt
 
 
@@ -129,21 +143,31 @@ def _more_gpus(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe) -> It
             return
         changed = _rebuilt(cluster, cluster.node.accelerator, per_node, nodes)
         count = f"{per_node} GPUs" if nodes == 1 else f"{nodes} nodes x {per_node} GPUs"
-        yield _Attempt(kind="num_gpus", description=f"{count} of the same card", workloads=_all_strategies(model, changed, recipe))
+        yield _Attempt(
+            kind="num_gpus", description=f"{count} of the same card", workloads=_all_strategies(model, changed, recipe)
+        )
 
 
 def _larger_cards(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe) -> Iterator[_Attempt]:
     """Cards of the same vendor by memory; of equal memory the cheapest to rent first."""
     current = cluster.node.accelerator
     cards = [find_accelerator(name)[0] for name in accelerator_names()]
-    larger = [card for card in cards if card.vendor == current.vendor and card.memory_bytes > 1.05 * cluster.usable_memory_bytes]
+    larger = [
+        card
+        for card in cards
+        if card.vendor == current.vendor and card.memory_bytes > 1.05 * cluster.usable_memory_bytes
+    ]
 
     def memory_then_price(card: Accelerator) -> tuple[int, float, str]:
         return card.memory_bytes, card.rental_price.usd if card.rental_price else float("inf"), card.name
 
     for card in sorted(larger, key=memory_then_price):
         changed = _rebuilt(cluster, card, cluster.node.num_accelerators, cluster.num_nodes)
-        yield _Attempt(kind="gpu", description=f"a larger card: {card.display_name}", workloads=_all_strategies(model, changed, recipe))
+        yield _Attempt(
+            kind="gpu",
+            description=f"a larger card: {card.display_name}",
+            workloads=_all_strategies(model, changed, recipe),
+        )
 
 
 def _shorter_samples(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe) -> Iterator[_Attempt]:
@@ -151,16 +175,22 @@ def _shorter_samples(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe)
     while length is not None and length // 2 >= SHORTEST_LENGTH:
         length //= 2
         changed = dataclasses.replace(recipe, sequence_length=length)
-        yield _Attempt(kind="sequence_length", description=f"sequence length {length:,} instead of {recipe.sequence_length:,}",
-                       workloads=_all_strategies(model, cluster, changed))  # fmt: skip
+        yield _Attempt(
+            kind="sequence_length",
+            description=f"sequence length {length:,} instead of {recipe.sequence_length:,}",
+            workloads=_all_strategies(model, cluster, changed),
+        )
 
 
 def _sixteen_bits(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe) -> Iterator[_Attempt]:
     if recipe.precision is not Precision.FP32:
         return
     precision = Precision.BF16 if cluster.node.accelerator.supports_bf16 else Precision.FP16
-    yield _Attempt(kind="precision", description=f"{precision.value} mixed precision instead of fp32",
-                   workloads=_all_strategies(model, cluster, dataclasses.replace(recipe, precision=precision)))  # fmt: skip
+    yield _Attempt(
+        kind="precision",
+        description=f"{precision.value} mixed precision instead of fp32",
+        workloads=_all_strategies(model, cluster, dataclasses.replace(recipe, precision=precision)),
+    )
 
 
 def _more_host_memory(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe) -> Iterator[_Attempt]:
@@ -170,8 +200,11 @@ def _more_host_memory(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe
         return
     for factor in (2, 4, 8, 16):
         node = dataclasses.replace(cluster.node, cpu_memory_bytes=given * factor)
-        yield _Attempt(kind="cpu_memory_gib", description=f"{format_bytes(given * factor)} of host memory, for offload",
-                       workloads=_all_strategies(model, dataclasses.replace(cluster, node=node), recipe))  # fmt: skip
+        yield _Attempt(
+            kind="cpu_memory_gib",
+            description=f"{format_bytes(given * factor)} of host memory, for offload",
+            workloads=_all_strategies(model, dataclasses.replace(cluster, node=node), recipe),
+        )
 
 
 def _difference(old: Workload, new: Workload) -> str:

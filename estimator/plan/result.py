@@ -32,7 +32,7 @@ class NearestChange:
     """One change of the inputs with which it fits."""
 
     kind: str
-    """``activation_checkpointing``, ``micro_batch_size``, ``strategy``, ``num_gpus``, ``gpu``, ``sequence_length``, ..."""
+    """``micro_batch_size``, ``activation_checkpointing``, ``strategy``, ``offload``, ``num_gpus``, ``gpu``, ..."""
     description: str
     workload: Workload
     estimate: Estimate
@@ -42,6 +42,9 @@ class NearestChange:
 class Plan:
     """The answer of a search over all combinations."""
 
+    num_parameters: int
+    basis: str
+    """``analytical`` or ``calibrated``."""
     ranked: tuple[PlannedStrategy, ...]
     rejected: tuple[RejectedStrategy, ...]
     nearest_changes: tuple[NearestChange, ...] = ()

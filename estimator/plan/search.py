@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from estimator.analytic.estimate import estimate_many
 from estimator.coefficients import Coefficients
@@ -18,9 +19,13 @@ from .nearest_changes import changes_of_inputs
 from .result import Plan, PlannedStrategy, RejectedStrategy
 
 _SIMPLEST_FIRST = (
-    StrategyKind.NONE, StrategyKind.ZERO_1, StrategyKind.ZERO_2, StrategyKind.FSDP_SHARD_GRAD_OP, StrategyKind.FSDP_FULL_SHARD,
+    StrategyKind.NONE,
+    StrategyKind.ZERO_1,
+    StrategyKind.ZERO_2,
+    StrategyKind.FSDP_SHARD_GRAD_OP,
+    StrategyKind.FSDP_FULL_SHARD,
     StrategyKind.ZERO_3,
-)  # fmt: skip
+)
 _SAME_TIME = 1e-6
 """Relative difference of step times below which the simpler strategy or smaller micro batch goes first."""
 
@@ -32,18 +37,32 @@ def plan(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe, coefficient
     or, where none does, among those that fit tightly. ``recipe.micro_batch_size`` is ignored; the global batch
     must divide by the number of GPUs.
     """
-    best, rejected = search(model, cluster, recipe, coefficients)
+    found = search(model, cluster, recipe, coefficients)
     ranked = tuple(
         PlannedStrategy(rank=rank, workload=workload, estimate=estimate)
-        for rank, (workload, estimate) in enumerate(sorted(best, key=_ranking_key), start=1)
+        for rank, (workload, estimate) in enumerate(sorted(found.best, key=_ranking_key), start=1)
     )
     changes = () if ranked else changes_of_inputs(model, cluster, recipe, coefficients)
-    return Plan(ranked=ranked, rejected=tuple(rejected), nearest_changes=changes)
+    return Plan(
+        num_parameters=found.num_parameters,
+        basis=coefficients.basis,
+        ranked=ranked,
+        rejected=tuple(found.rejected),
+        nearest_changes=changes,
+    )
 
 
-def search(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe,
-           coefficients: Coefficients) -> tuple[list[tuple[Workload, Estimate]], list[RejectedStrategy]]:  # fmt: skip
-    """(best of each combination that can run, rejected combinations)."""
+class Found(NamedTuple):
+    """What one evaluation of all combinations gave."""
+
+    num_parameters: int
+    best: list[tuple[Workload, Estimate]]
+    """The best of each combination that can run."""
+    rejected: list[RejectedStrategy]
+
+
+def search(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe, coefficients: Coefficients) -> Found:
+    """Evaluate all combinations at all micro batches and choose one micro batch for each."""
     rejected: list[RejectedStrategy] = []
     strategies: list[Strategy] = []
     for strategy in ALL_STRATEGIES:
@@ -64,7 +83,7 @@ def search(model: ModelSpec, cluster: Cluster, recipe: TrainingRecipe,
             rejected.append(rejection(strategy, estimates[0], cluster))
         else:
             best.append((workloads[start + chosen], estimates[chosen]))
-    return best, rejected
+    return Found(num_parameters=table.estimate(0).parameters, best=best, rejected=rejected)
 
 
 def best_of(estimates: Sequence[Estimate], cluster: Cluster) -> int | None:
@@ -81,6 +100,8 @@ def _ranking_key(row: tuple[Workload, Estimate]) -> tuple[float, int, bool, bool
     workload, estimate = row
     strategy = workload.strategy
     return (
-        round(math.log(estimate.step_time_seconds.expected) / _SAME_TIME), _SIMPLEST_FIRST.index(strategy.kind),
-        strategy.activation_checkpointing, strategy.offload,
-    )  # fmt: skip
+        round(math.log(estimate.step_time_seconds.expected) / _SAME_TIME),
+        _SIMPLEST_FIRST.index(strategy.kind),
+        strategy.activation_checkpointing,
+        strategy.offload,
+    )

@@ -10,8 +10,13 @@ from estimator.specs.errors import Problem, SpecError
 from ..session.options import OPTION_BY_KEY, OPTIONS, Option, OptionGroup, OptionKind
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_METAVARS = {OptionKind.COUNT: "COUNT", OptionKind.POSITIVE: "NUMBER", OptionKind.FRACTION: "NUMBER", OptionKind.TEXT: "TEXT",
-             OptionKind.SETTINGS: "KEY=VALUE"}  # fmt: skip
+_METAVARS = {
+    OptionKind.COUNT: "COUNT",
+    OptionKind.POSITIVE: "NUMBER",
+    OptionKind.FRACTION: "NUMBER",
+    OptionKind.TEXT: "TEXT",
+    OptionKind.SETTINGS: "KEY=VALUE",
+}
 
 
 class WorkloadCommand(click.Command):
@@ -23,9 +28,13 @@ class WorkloadCommand(click.Command):
         for parameter in order:
             if isinstance(parameter, click.Option) and not parameter.multiple and not parameter.count:
                 if parameter.name in seen:
-                    raise SpecError(Problem(
-                        code="duplicate_option", field=parameter.name,
-                        message=f"{parameter.opts[0]} is given twice; keep one."))  # fmt: skip
+                    raise SpecError(
+                        Problem(
+                            code="duplicate_option",
+                            field=parameter.name,
+                            message=f"{parameter.opts[0]} is given twice; keep one.",
+                        )
+                    )
                 seen.add(parameter.name)
         return super().parse_args(ctx, args)
 
@@ -45,11 +54,17 @@ class WorkloadCommand(click.Command):
 def _click_option(option: Option) -> Callable[[_Command], _Command]:
     if option.kind is OptionKind.SWITCH:
         return click.option(f"{option.flag}/--no-{option.flag[2:]}", option.key, default=None, help=option.help)
-    metavar = "|".join(option.choices) if option.kind is OptionKind.CHOICE and len(option.choices) <= 3 else _METAVARS.get(option.kind, "NAME")
+    metavar = (
+        "|".join(option.choices)
+        if option.kind is OptionKind.CHOICE and len(option.choices) <= 3
+        else _METAVARS.get(option.kind, "NAME")
+    )
     help_text = option.help
     if option.kind is OptionKind.CHOICE and len(option.choices) > 3:
         help_text += " One of " + ", ".join(option.choices) + "."
-    return click.option(option.flag, option.key, metavar=metavar, multiple=option.kind is OptionKind.SETTINGS, help=help_text)
+    return click.option(
+        option.flag, option.key, metavar=metavar, multiple=option.kind is OptionKind.SETTINGS, help=help_text
+    )
 
 
 def workload_options(*, without: Iterable[str] = ()) -> Callable[[_Command], _Command]:
@@ -57,7 +72,9 @@ def workload_options(*, without: Iterable[str] = ()) -> Callable[[_Command], _Co
     skipped = frozenset(without)
 
     def add(function: _Command) -> _Command:
-        function = click.option("--profile", metavar="NAME|FILE", help="Settings file below flags and environment.")(function)
+        function = click.option("--profile", metavar="NAME|FILE", help="Settings file below flags and environment.")(
+            function
+        )
         function = click.option("--explain", is_flag=True, help="Say on stderr where each value came from.")(function)
         for option in reversed(OPTIONS):
             if option.key not in skipped:
@@ -69,10 +86,18 @@ def workload_options(*, without: Iterable[str] = ()) -> Callable[[_Command], _Co
 
 def format_option(*formats: str) -> Callable[[_Command], _Command]:
     """``--format``, table first."""
-    return click.option("--format", "output_format", type=click.Choice(formats), default=formats[0], show_default=True,
-                        help="Form of the result on stdout.")  # fmt: skip
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Form of the result on stdout.",
+    )
 
 
 def typed_values(parameters: dict[str, Any]) -> dict[str, object]:
     """The workload options that were typed."""
-    return {key: value for key, value in parameters.items() if key in OPTION_BY_KEY and value is not None and value != ()}
+    return {
+        key: value for key, value in parameters.items() if key in OPTION_BY_KEY and value is not None and value != ()
+    }

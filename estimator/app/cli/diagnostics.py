@@ -13,6 +13,7 @@ from estimator.specs.errors import Note, Problem, ProjectError
 
 from ..session.config import unknown_option
 from ..session.not_modelled import not_modelled
+from ..session.problems import error_document
 
 
 class ExitCode(IntEnum):
@@ -35,15 +36,6 @@ def print_notes(notes: Iterable[Note]) -> None:
     """Warnings and assumptions that have no place in the result."""
     for entry in notes:
         note(f"note: {entry.message}")
-
-
-def error_document(problems: tuple[Problem, ...]) -> dict[str, object]:
-    """``{"error": {code, message, field}}``; with several problems all of them under ``problems``."""
-    first = problems[0]
-    error: dict[str, object] = {"code": first.code, "message": "\n".join(p.message for p in problems), "field": first.field}
-    if len(problems) > 1:
-        error["problems"] = [{"code": p.code, "message": p.message, "field": p.field} for p in problems]
-    return {"error": error}
 
 
 def report_failure(error: BaseException, *, as_json: bool, arguments: list[str]) -> ExitCode:
@@ -71,7 +63,9 @@ def _internal_problem(error: BaseException) -> Problem:
         traceback.print_exception(error, file=sys.stderr)
     return Problem(
         code="internal",
-        message=f"internal failure ({type(error).__name__}: {error}); this is a fault of the program. TRAINCAST_DEBUG=1 shows where.")  # fmt: skip
+        message=f"internal failure ({type(error).__name__}: {error}); this is a fault of the program. "
+        "TRAINCAST_DEBUG=1 shows where.",
+    )
 
 
 def _usage_problem(error: click.ClickException, arguments: list[str]) -> Problem:
@@ -81,7 +75,9 @@ def _usage_problem(error: click.ClickException, arguments: list[str]) -> Problem
         ours = unknown_option(key, where="command line")
         if error.possibilities and ours.code == "unknown_option" and "did you mean" in ours.message:
             near = " or ".join(sorted(error.possibilities))
-            return Problem(code="unknown_option", message=f"Unknown option {error.option_name}: did you mean {near}?", field=key)
+            return Problem(
+                code="unknown_option", message=f"Unknown option {error.option_name}: did you mean {near}?", field=key
+            )
         return ours
     for argument in arguments:
         word = argument.partition("=")[2] or argument

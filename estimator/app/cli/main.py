@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
 
@@ -33,7 +34,9 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             import difflib
@@ -77,9 +80,7 @@ def run(arguments: list[str]) -> int:
 
 def wants_json(arguments: list[str]) -> bool:
     """True where the command line asks for JSON, even one that cannot be parsed."""
-    return "--format=json" in arguments or any(
-        pair == ("--format", "json") for pair in zip(arguments, arguments[1:], strict=False)
-    )
+    return "--format=json" in arguments or ("--format", "json") in itertools.pairwise(arguments)
 
 
 def shadowing_folder() -> str | None:
@@ -93,7 +94,8 @@ def shadowing_folder() -> str | None:
     strangers = [f"{name} is taken from {home}" for name, home in homes.items() if home != ours]
     if not strangers:
         return None
-    return f"error: the program lies in {ours}, but {' and '.join(strangers)}, which shadows it; start it from another folder."
+    shadows = " and ".join(strangers)
+    return f"error: the program lies in {ours}, but {shadows}, which shadows it; start it from another folder."
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
     from rich.table import Table
 
 
@@ -35,14 +35,37 @@ def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
 def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "; ".join(str(entry) for entry in value)
     return value
 
 
-def console() -> "Console":
-    """rich's console on stdout: the terminal's width, 80 columns in a pipe; NO_COLOR respected by rich."""
-    from rich.console import Console
+class Page:
+    """A page of headings, sentences and tables, printed at once: the terminal's width, 80 columns in a pipe.
 
-    return Console(highlight=False, emoji=False, markup=False, soft_wrap=False)
+    rich honours NO_COLOR and the terminal's width and encoding; lines end without padding.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, emoji=False, markup=False)
+        self._console.begin_capture()
+
+    def add(self, block: "RenderableType", *, style: str | None = None) -> None:
+        self._console.print(block, style=style)
+
+    def heading(self, text: str) -> None:
+        """A bold line after an empty one."""
+        self._console.print()
+        self._console.print(text, style="bold")
+
+    def space(self) -> None:
+        self._console.print()
+
+    def print(self) -> None:
+        text = self._console.end_capture()
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in text.splitlines()))
 
 
 def plain_table(*columns: tuple[str, str], padding: int = 2) -> "Table":
@@ -51,8 +74,7 @@ def plain_table(*columns: tuple[str, str], padding: int = 2) -> "Table":
 
     table = Table(box=None, padding=(0, padding, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for heading, justify in columns:
-        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold",
-                         no_wrap=justify == "right")  # fmt: skip
+        table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold")
     return table
 
 

@@ -24,6 +24,14 @@ def figure(value: float) -> str:
     return text if "e" not in text else f"{value:.2e}"
 
 
+def compact_usd(value: float) -> str:
+    """``$4,680``, ``$12.3k``, ``$1.23M``: seven characters at most."""
+    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= limit:
+            return f"${figure(value / (1e3 if suffix == 'k' else limit))}{suffix}"
+    return format_usd(value)
+
+
 def low_high(interval: Interval) -> str:
     """``22-34``"""
     return f"{figure(interval.low)}-{figure(interval.high)}"
@@ -56,8 +64,17 @@ def _gigabytes(rate: float) -> str:
 
 
 def recipe_line(recipe: TrainingRecipe) -> str:
-    precision = recipe.precision.value + (" mixed" if recipe.precision.value != "fp32" else " with TF32" if recipe.tf32 else "")
-    return ", ".join([precision, f"{recipe.attention.value} attention", "compiled" if recipe.compile else "not compiled", recipe.optimizer])
+    precision = recipe.precision.value + (
+        " mixed" if recipe.precision.value != "fp32" else " with TF32" if recipe.tf32 else ""
+    )
+    return ", ".join(
+        [
+            precision,
+            f"{recipe.attention.value} attention",
+            "compiled" if recipe.compile else "not compiled",
+            recipe.optimizer,
+        ]
+    )
 
 
 def step_line(recipe: TrainingRecipe) -> str:
@@ -73,13 +90,18 @@ def step_line(recipe: TrainingRecipe) -> str:
     if recipe.num_training_steps is None:
         return f"{step}; length of the run not known"
     overhead = f", {recipe.overhead_fraction:.0%} added" if recipe.overhead_fraction else ""
-    return f"{step}; run of {recipe.num_training_steps:,} steps = {format_count(total * recipe.num_training_steps)} {unit}{overhead}"
+    amount = f"{format_count(total * recipe.num_training_steps)} {unit}"
+    return f"{step}; run of {recipe.num_training_steps:,} steps = {amount}{overhead}"
 
 
 def strategy_name(strategy: Strategy, num_gpus: int) -> str:
     """In option values; ``none`` on several GPUs is DDP."""
     name = "none (DDP)" if strategy.kind is StrategyKind.NONE and num_gpus > 1 else strategy.kind.value
-    return name + (" + offload" if strategy.offload else "") + (" + checkpointing" if strategy.activation_checkpointing else "")
+    return (
+        name
+        + (" + offload" if strategy.offload else "")
+        + (" + checkpointing" if strategy.activation_checkpointing else "")
+    )
 
 
 def basis_line(basis: str) -> str:
@@ -92,11 +114,19 @@ def time_line(estimate: Estimate) -> str:
     """Step time by term, the terms that matter."""
     components = estimate.step_time_components_seconds
     total = components.total_seconds
-    parts = {name: getattr(components, name) for name in ("forward_backward", "optimizer", "communication", "offload", "input")}
+    parts = {
+        name: getattr(components, name)
+        for name in ("forward_backward", "optimizer", "communication", "offload", "input")
+    }
     step = estimate.step_time_seconds
-    return (f"{format_seconds(step.expected)} ({format_seconds(step.low)} to {format_seconds(step.high)}) a step: "
-            + ", ".join(f"{_PART_NAMES.get(name, name)} {format_seconds(value)} ({value / total:.0%})"
-                        for name, value in parts.items() if value >= _SMALLEST_SHARE * total))  # fmt: skip
+    return (
+        f"{format_seconds(step.expected)} ({format_seconds(step.low)} to {format_seconds(step.high)}) a step: "
+        + ", ".join(
+            f"{_PART_NAMES.get(name, name)} {format_seconds(value)} ({value / total:.0%})"
+            for name, value in parts.items()
+            if value >= _SMALLEST_SHARE * total
+        )
+    )
 
 
 def memory_line(estimate: Estimate) -> str:
@@ -104,12 +134,18 @@ def memory_line(estimate: Estimate) -> str:
     components = estimate.memory_components_bytes
     names = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers")
     parts = {name: getattr(components, name) for name in names}
-    listed = ", ".join(f"{name} {value / GIB:.1f}" for name, value in parts.items() if value >= _SMALLEST_SHARE * components.total_bytes)
-    smi = estimate.peak_reserved_bytes.expected + estimate.context_bytes
-    return (f"{estimate.peak_memory_bytes.expected / GIB:.1f} GiB allocated at the peak: {listed}; reserved "
-            f"{estimate.peak_reserved_bytes.expected / GIB:.1f} ({estimate.peak_reserved_bytes.low / GIB:.1f} to "
-            f"{estimate.peak_reserved_bytes.high / GIB:.1f}) of {estimate.usable_memory_bytes / GIB:.1f} usable; nvidia-smi shows "
-            f"about {smi / GIB:.1f}")  # fmt: skip
+    listed = ", ".join(
+        f"{name} {value / GIB:.1f}"
+        for name, value in parts.items()
+        if value >= _SMALLEST_SHARE * components.total_bytes
+    )
+    allocated, reserved = estimate.peak_memory_bytes.expected / GIB, estimate.peak_reserved_bytes
+    smi = (reserved.expected + estimate.context_bytes) / GIB
+    return (
+        f"{allocated:.1f} GiB allocated at the peak: {listed}; reserved {reserved.expected / GIB:.1f} "
+        f"({reserved.low / GIB:.1f} to {reserved.high / GIB:.1f}) of {estimate.usable_memory_bytes / GIB:.1f} usable; "
+        f"nvidia-smi shows about {smi:.1f}"
+    )
 
 
 def speed_line(estimate: Estimate, num_gpus: int) -> str:
@@ -117,8 +153,10 @@ def speed_line(estimate: Estimate, num_gpus: int) -> str:
     if estimate.tokens_per_second is not None:
         each = f" ({estimate.tokens_per_second / num_gpus:,.0f} a GPU)" if num_gpus > 1 else ""
         speed = f"{estimate.tokens_per_second:,.0f} tokens/s{each}"
-    return (f"{speed}; MFU {estimate.mfu_fraction:.1%}, HFU {estimate.hfu_fraction:.1%}; "
-            f"{figure(estimate.model_flops_per_step / TERA)} TFLOP a step")  # fmt: skip
+    return (
+        f"{speed}; MFU {estimate.mfu_fraction:.1%}, HFU {estimate.hfu_fraction:.1%}; "
+        f"{figure(estimate.model_flops_per_step / TERA)} TFLOP a step"
+    )
 
 
 def run_line(estimate: Estimate) -> str | None:
@@ -145,10 +183,14 @@ def storage_line(estimate: Estimate) -> str:
 def optimism_line(estimate: Estimate) -> str:
     """The waterfall from FLOPs / peak to the expected step, in a sentence."""
     parts = estimate.optimism.parts
-    total = sum(part.seconds for part in parts)
-    first, rest = parts[0], parts[1:]
-    listed = ", ".join(f"{part.name.replace('_', ' ')} +{format_seconds(part.seconds)}" for part in rest if abs(part.seconds) >= _SMALLEST_SHARE * total)
-    return f"FLOPs / peak says {format_seconds(first.seconds)}; the step takes {estimate.optimism.ratio:.2f}x as long: {listed}"
+    smallest = _SMALLEST_SHARE * sum(part.seconds for part in parts)
+    listed = ", ".join(
+        f"{part.name.replace('_', ' ')} +{format_seconds(part.seconds)}"
+        for part in parts[1:]
+        if abs(part.seconds) >= smallest
+    )
+    ideal = format_seconds(parts[0].seconds)
+    return f"FLOPs / peak says {ideal}; the step takes {estimate.optimism.ratio:.2f}x as long: {listed}"
 
 
 def note_lines(notes: Iterable[Note]) -> list[str]:

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from estimator.catalog.lookup import nearest_names
+from estimator.catalog.user_files import config_directory
 from estimator.specs.errors import Note, Problem, ProjectError, SpecError
 
 from .not_modelled import hint_for_name, not_modelled
 from .options import OPTION_BY_KEY, OPTIONS, STRATEGY_KEYS, WorkloadOptions, parse_value
 
 ENVIRONMENT_PREFIX = "TRAINCAST_"
-RESERVED_VARIABLES = frozenset({"TRAINCAST_PROFILE", "TRAINCAST_CACHE_DIR", "TRAINCAST_CONFIG_DIR", "TRAINCAST_DATA_DIR", "TRAINCAST_DEBUG"})
+RESERVED_VARIABLES = frozenset(
+    {
+        "TRAINCAST_PROFILE",
+        "TRAINCAST_CACHE_DIR",
+        "TRAINCAST_COMMIT",
+        "TRAINCAST_CONFIG_DIR",
+        "TRAINCAST_DATA_DIR",
+        "TRAINCAST_DEBUG",
+    }
+)
 """Read elsewhere; not options of a workload."""
 
 
@@ -38,23 +48,18 @@ class GatheredOptions:
     notes: tuple[Note, ...] = ()
 
 
-def config_directory(environment: Mapping[str, str]) -> Path:
-    """Where profiles lie: ``TRAINCAST_CONFIG_DIR``, else the system's place for user settings."""
-    override = environment.get("TRAINCAST_CONFIG_DIR")
-    if override:
-        return Path(override)
-    from platformdirs import user_config_path
-
-    return user_config_path("traincast")
-
-
-def gather_options(typed: Mapping[str, object], *, environment: Mapping[str, str] | None = None, profile: str | None = None,
-                   with_strategy: bool = True) -> GatheredOptions:
+def gather_options(
+    typed: Mapping[str, object],
+    *,
+    environment: Mapping[str, str] | None = None,
+    profile: str | None = None,
+    with_strategy: bool = True,
+) -> GatheredOptions:
     """Merge typed flags, environment and profile into parsed options; every problem found is reported at once.
 
     ``with_strategy`` is False for commands that choose the strategy themselves; what a profile or the environment
     says about it is then left aside with a note.
-    """  # fmt: skip
+    """
     environment = os.environ if environment is None else environment
     notes: list[Note] = []
     problems: list[Problem] = []
@@ -77,7 +82,9 @@ def gather_options(typed: Mapping[str, object], *, environment: Mapping[str, str
         for layer in layers[1:]:
             for key in STRATEGY_KEYS & layer.keys():
                 source, _ = layer.pop(key)
-                notes.append(Note(code="option_unused", message=f"{key} from {source} has no effect: this command chooses it."))
+                notes.append(
+                    Note(code="option_unused", message=f"{key} from {source} has no effect: this command chooses it.")
+                )
     if problems:
         raise SpecError(*problems)
     return _merge(layers, tuple(notes))
@@ -130,12 +137,14 @@ def unknown_option(key: str, *, where: str) -> Problem:
     return Problem(code="unknown_option", message=f"Unknown option {key!r} ({where}): {hint}", field=key)
 
 
-def _read_profile(name: str | None, environment: Mapping[str, str], problems: list[Problem]) -> tuple[str, dict[str, object]]:
+def _read_profile(
+    name: str | None, environment: Mapping[str, str], problems: list[Problem]
+) -> tuple[str, dict[str, object]]:
     """A profile by path (``*.toml``) or by name in the settings folder; ``default.toml`` there where it exists."""
     if name is not None and (name.endswith(".toml") or os.sep in name):
         path = Path(name)
     else:
-        path = config_directory(environment) / "profiles" / f"{name or 'default'}.toml"
+        path = config_directory() / "profiles" / f"{name or 'default'}.toml"
     origin = f"profile {path}"
     try:
         return origin, tomllib.loads(path.read_text(encoding="utf-8"))
@@ -143,7 +152,9 @@ def _read_profile(name: str | None, environment: Mapping[str, str], problems: li
         if name is not None:
             others = sorted(p.stem for p in path.parent.glob("*.toml"))
             known = f" Known here: {', '.join(others)}." if others else ""
-            problems.append(Problem(code="unknown_profile", message=f"Profile {name!r}: no file {path}.{known}", field="profile"))
+            problems.append(
+                Problem(code="unknown_profile", message=f"Profile {name!r}: no file {path}.{known}", field="profile")
+            )
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(Problem(code="bad_profile", message=f"Profile {path} cannot be read: {error}", field="profile"))
     return origin, {}

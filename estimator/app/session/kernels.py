@@ -35,15 +35,22 @@ def choose_kernels(options: WorkloadOptions, model: ModelInput, machine: Machine
     tf32 = _first(options.tf32, recipe.tf32 if recipe else None, True)
     if tf32 and not accelerator.supports_tf32:
         if options.tf32:
-            warnings.append(Note(code="tf32_unsupported", message=f"{_card(accelerator)} has no TF32; plain fp32 is used."))
+            warnings.append(
+                Note(code="tf32_unsupported", message=f"{_card(accelerator)} has no TF32; plain fp32 is used.")
+            )
         tf32 = False
     compile_model = _first(options.compile, recipe.compile if recipe else None, model.spec.family != "mamba")
     if options.optimizer is None and recipe is None:
         assumptions.append(Note(code="assumed_optimizer", message="Optimizer assumed: adamw_torch."))
     return Kernels(
-        precision=precision, tf32=tf32, attention=_attention(options, model, accelerator, precision, warnings),
-        compile=compile_model, optimizer=options.optimizer or (recipe.optimizer if recipe else "adamw_torch"),
-        warnings=tuple(warnings), assumptions=tuple(assumptions))  # fmt: skip
+        precision=precision,
+        tf32=tf32,
+        attention=_attention(options, model, accelerator, precision, warnings),
+        compile=compile_model,
+        optimizer=options.optimizer or (recipe.optimizer if recipe else "adamw_torch"),
+        warnings=tuple(warnings),
+        assumptions=tuple(assumptions),
+    )
 
 
 def _first(*values: bool | None) -> bool:
@@ -55,8 +62,13 @@ def _card(accelerator: Accelerator) -> str:
     return accelerator.display_name + (f" (compute {capability[0]}.{capability[1]})" if capability else "")
 
 
-def _precision(options: WorkloadOptions, recipe: TrainingRecipe | None, accelerator: Accelerator, warnings: list[Note],
-               assumptions: list[Note]) -> Precision:  # fmt: skip
+def _precision(
+    options: WorkloadOptions,
+    recipe: TrainingRecipe | None,
+    accelerator: Accelerator,
+    warnings: list[Note],
+    assumptions: list[Note],
+) -> Precision:
     """bf16 falls back to fp16, fp16 to fp32, where the card has no units for it."""
     if options.precision is not None:
         wanted = Precision(options.precision)
@@ -64,24 +76,35 @@ def _precision(options: WorkloadOptions, recipe: TrainingRecipe | None, accelera
         wanted = recipe.precision
     else:
         wanted = Precision.BF16 if accelerator.supports_bf16 else Precision.FP16
-        assumptions.append(Note(code="assumed_precision", message=f"Precision assumed: {wanted.value} mixed, fp32 master weights."))
+        assumptions.append(
+            Note(code="assumed_precision", message=f"Precision assumed: {wanted.value} mixed, fp32 master weights.")
+        )
     has_fp16 = NumberFormat.FP16 in accelerator.peak_dense_flop_per_second
     if wanted is Precision.BF16 and not accelerator.supports_bf16:
         wanted = Precision.FP16 if has_fp16 else Precision.FP32
-        warnings.append(Note(
-            code="bf16_unsupported",
-            message=f"{_card(accelerator)} has no bf16 tensor cores, even if torch says bf16 is supported; using {wanted.value}."))  # fmt: skip
+        warnings.append(
+            Note(
+                code="bf16_unsupported",
+                message=f"{_card(accelerator)} has no bf16 tensor cores, even if torch says bf16 is supported; "
+                f"using {wanted.value}.",
+            )
+        )
     if wanted is Precision.FP16 and not has_fp16:
         wanted = Precision.FP32
-        warnings.append(Note(code="fp16_unsupported", message=f"{_card(accelerator)} has no fp16 matrix units; using fp32."))
+        warnings.append(
+            Note(code="fp16_unsupported", message=f"{_card(accelerator)} has no fp16 matrix units; using fp32.")
+        )
     return wanted
 
 
-def _attention(options: WorkloadOptions, model: ModelInput, accelerator: Accelerator, precision: Precision,
-               warnings: list[Note]) -> AttentionKernel:  # fmt: skip
+def _attention(
+    options: WorkloadOptions, model: ModelInput, accelerator: Accelerator, precision: Precision, warnings: list[Note]
+) -> AttentionKernel:
     if not model.has_attention:
         if options.attention is not None:
-            warnings.append(Note(code="option_unused", message=f"--attention has no effect: {model.spec.name} has no attention."))
+            warnings.append(
+                Note(code="option_unused", message=f"--attention has no effect: {model.spec.name} has no attention.")
+            )
         return AttentionKernel.SDPA
     if options.attention is None:
         return model.recipe.attention if model.recipe else AttentionKernel.SDPA

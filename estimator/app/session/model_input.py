@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from estimator.catalog.resolve import resolve_model
-from estimator.specs.errors import Note, Problem, SpecError
+from estimator.specs.errors import Note
 from estimator.specs.model import ModelSpec
 from estimator.specs.models.convnext import ConvNextSpec
 from estimator.specs.models.decoder import DecoderSpec
@@ -14,9 +14,11 @@ from estimator.specs.models.vision import VisionTransformerSpec
 from estimator.specs.recipe import TrainingRecipe
 
 from .options import WorkloadOptions
+from .problems import refusal
 
 DEFAULT_SEQUENCE_LENGTH = 2048
 DEFAULT_ENCODER_LENGTH = 512
+LARGEST_IMAGE = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,34 +53,33 @@ class ModelInput:
             return spec.max_position_embeddings
         return None
 
-    @property
-    def has_learned_positions(self) -> bool:
-        return isinstance(self.spec, EncoderSpec) or (isinstance(self.spec, DecoderSpec) and self.spec.position == "learned")
-
 
 def model_input(options: WorkloadOptions) -> ModelInput:
     """Resolve ``--model`` with ``--set`` and, for image models, ``--image-size``."""
     if options.model is None:
-        raise SpecError(Problem(
-            code="missing_option", field="model",
-            message="--model is missing: a bundled name (`traincast catalog models`), a config.json, a folder or a hub id."))  # fmt: skip
+        message = (
+            "--model is missing: a bundled name (`traincast catalog models`), a config.json, a folder or a hub id."
+        )
+        raise refusal("missing_option", "model", message)
     resolved = resolve_model(options.model, overrides=options.set or {})
     spec = resolved.spec
-    if options.image_size is not None and isinstance(spec, VisionTransformerSpec | ConvNextSpec):
+    if options.image_size is not None:
         spec = _with_image_size(spec, options.image_size)
-    if options.image_size is not None and isinstance(spec, TracedModel) and spec.input_kind == "images" and (
-            spec.image_size != options.image_size):  # fmt: skip
-        raise SpecError(Problem(
-            code="image_size_fixed", field="image_size",
-            message=f"--image-size is {options.image_size}, but {spec.name} was traced with images of {spec.image_size}; "
-                    "trace it again at the other size."))  # fmt: skip
     return ModelInput(text=options.model, spec=spec, recipe=resolved.recipe, notes=tuple(resolved.notes))
 
 
-def _with_image_size(spec: VisionTransformerSpec | ConvNextSpec, image_size: int) -> VisionTransformerSpec | ConvNextSpec:
+def _with_image_size(spec: ModelSpec, image_size: int) -> ModelSpec:
+    """The model at another image size; a text model as it is (the option is then reported as unused)."""
+    if isinstance(spec, TracedModel) and spec.image_size is not None and spec.image_size != image_size:
+        message = (
+            f"--image-size is {image_size}, but {spec.name} was traced with images of {spec.image_size}; "
+            "trace it again at the other size."
+        )
+        raise refusal("image_size_fixed", "image_size", message)
+    if not isinstance(spec, VisionTransformerSpec | ConvNextSpec):
+        return spec
     smallest = spec.patch_size if isinstance(spec, VisionTransformerSpec) else spec.patch_size << (len(spec.depths) - 1)
-    if not smallest <= image_size <= 16_384:
-        raise SpecError(Problem(
-            code="bad_value", field="image_size",
-            message=f"--image-size is {image_size}; {spec.name} needs {smallest} to 16384 pixels a side."))  # fmt: skip
+    if not smallest <= image_size <= LARGEST_IMAGE:
+        message = f"--image-size is {image_size}; {spec.name} needs {smallest} to {LARGEST_IMAGE} pixels a side."
+        raise refusal("bad_value", "image_size", message)
     return dataclasses.replace(spec, image_size=image_size)

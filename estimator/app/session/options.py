@@ -91,56 +91,180 @@ class Option:
 
 
 _PRECISION_ALIASES = {
-    "bfloat16": "bf16", "amp_bf16": "bf16", "bf16_mixed": "bf16", "float16": "fp16", "half": "fp16", "amp_fp16": "fp16",
-    "fp16_mixed": "fp16", "16_mixed": "fp16", "float32": "fp32", "float": "fp32", "32": "fp32",
+    "bfloat16": "bf16",
+    "amp_bf16": "bf16",
+    "bf16_mixed": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "amp_fp16": "fp16",
+    "fp16_mixed": "fp16",
+    "16_mixed": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "32": "fp32",
 }
-_ATTENTION_ALIASES = {"flash": "flash_attention_2", "flash_attn": "flash_attention_2", "flash_attention": "flash_attention_2",
-                      "flash_attn_2": "flash_attention_2", "flash_2": "flash_attention_2", "math": "eager"}
+_ATTENTION_ALIASES = {
+    "flash": "flash_attention_2",
+    "flash_attn": "flash_attention_2",
+    "flash_attention": "flash_attention_2",
+    "flash_attn_2": "flash_attention_2",
+    "flash_2": "flash_attention_2",
+    "math": "eager",
+}
 _STRATEGY_ALIASES = {
-    "ddp": "none", "no": "none", "zero1": "zero_1", "zero2": "zero_2", "zero3": "zero_3", "zero_stage_1": "zero_1",
-    "zero_stage_2": "zero_2", "zero_stage_3": "zero_3", "fsdp": "fsdp_full_shard", "full_shard": "fsdp_full_shard",
-    "shard_grad_op": "fsdp_shard_grad_op", "fsdp2": "fsdp_full_shard",
-}  # fmt: skip
+    "ddp": "none",
+    "no": "none",
+    "zero1": "zero_1",
+    "zero2": "zero_2",
+    "zero3": "zero_3",
+    "zero_stage_1": "zero_1",
+    "zero_stage_2": "zero_2",
+    "zero_stage_3": "zero_3",
+    "fsdp": "fsdp_full_shard",
+    "full_shard": "fsdp_full_shard",
+    "shard_grad_op": "fsdp_shard_grad_op",
+    "fsdp2": "fsdp_full_shard",
+}
 
 OPTIONS: tuple[Option, ...] = (
-    Option(key="model", kind=OptionKind.TEXT, group=OptionGroup.MODEL,
-           help="Bundled name (pythia-1b), config.json, folder, traced file or hub id."),
-    Option(key="set", kind=OptionKind.SETTINGS, group=OptionGroup.MODEL,
-           help="Override a config field: KEY=VALUE, repeatable (what if num_hidden_layers=24?)."),
-    Option(key="gpu", kind=OptionKind.TEXT, group=OptionGroup.HARDWARE, help="GPU, in any usual spelling: a100-80gb, H100, 4090."),
+    Option(
+        key="model",
+        kind=OptionKind.TEXT,
+        group=OptionGroup.MODEL,
+        help="Bundled name (pythia-1b), config.json, folder, traced file or hub id.",
+    ),
+    Option(
+        key="set",
+        kind=OptionKind.SETTINGS,
+        group=OptionGroup.MODEL,
+        help="Override a config field: KEY=VALUE, repeatable (what if num_hidden_layers=24?).",
+    ),
+    Option(
+        key="gpu",
+        kind=OptionKind.TEXT,
+        group=OptionGroup.HARDWARE,
+        help="GPU, in any usual spelling: a100-80gb, H100, 4090.",
+    ),
     Option(key="num_gpus", kind=OptionKind.COUNT, group=OptionGroup.HARDWARE, help="GPUs per node. [default: 1]"),
     Option(key="num_nodes", kind=OptionKind.COUNT, group=OptionGroup.HARDWARE, help="Nodes. [default: 1]"),
-    Option(key="gpu_memory_gib", kind=OptionKind.POSITIVE, group=OptionGroup.HARDWARE, help="Cap what each GPU offers, in GiB."),
-    Option(key="cpu_memory_gib", kind=OptionKind.POSITIVE, group=OptionGroup.HARDWARE, help="Host memory per node, in GiB (for offload)."),
-    Option(key="interconnect", kind=OptionKind.TEXT, group=OptionGroup.HARDWARE,
-           help="Link between the GPUs of a node: nvlink, pcie, ... [default: the card's own]"),
-    Option(key="network_gbit", kind=OptionKind.POSITIVE, group=OptionGroup.HARDWARE, help="Network per node, in Gbit/s each way."),
-    Option(key="usd_per_gpu_hour", kind=OptionKind.FRACTION, group=OptionGroup.HARDWARE, help="Rental price. [default: catalogue]"),
-    Option(key="precision", kind=OptionKind.CHOICE, group=OptionGroup.RECIPE, choices=tuple(Precision), aliases=_PRECISION_ALIASES,
-           help="Mixed precision with fp32 master weights, or fp32."),
-    Option(key="tf32", kind=OptionKind.SWITCH, group=OptionGroup.RECIPE, help="TF32 for fp32 products (Ampere or newer). [default: on]"),
-    Option(key="attention", kind=OptionKind.CHOICE, group=OptionGroup.RECIPE, choices=tuple(AttentionKernel), aliases=_ATTENTION_ALIASES,
-           help="Attention kernel. [default: sdpa]"),
-    Option(key="compile", kind=OptionKind.SWITCH, group=OptionGroup.RECIPE, help="torch.compile the model. [default: on]"),
-    Option(key="optimizer", kind=OptionKind.CHOICE, group=OptionGroup.RECIPE, choices=tuple(OPTIMIZERS), aliases=OPTIMIZER_ALIASES,
-           help="Hugging Face optim name, or adam. [default: adamw_torch]"),
+    Option(
+        key="gpu_memory_gib",
+        kind=OptionKind.POSITIVE,
+        group=OptionGroup.HARDWARE,
+        help="Cap what each GPU offers, in GiB.",
+    ),
+    Option(
+        key="cpu_memory_gib",
+        kind=OptionKind.POSITIVE,
+        group=OptionGroup.HARDWARE,
+        help="Host memory per node, in GiB (for offload).",
+    ),
+    Option(
+        key="interconnect",
+        kind=OptionKind.TEXT,
+        group=OptionGroup.HARDWARE,
+        help="Link between the GPUs of a node: nvlink, pcie, ... [default: the card's own]",
+    ),
+    Option(
+        key="network_gbit",
+        kind=OptionKind.POSITIVE,
+        group=OptionGroup.HARDWARE,
+        help="Network per node, in Gbit/s each way.",
+    ),
+    Option(
+        key="usd_per_gpu_hour",
+        kind=OptionKind.FRACTION,
+        group=OptionGroup.HARDWARE,
+        help="Rental price. [default: catalogue]",
+    ),
+    Option(
+        key="precision",
+        kind=OptionKind.CHOICE,
+        group=OptionGroup.RECIPE,
+        choices=tuple(Precision),
+        aliases=_PRECISION_ALIASES,
+        help="Mixed precision with fp32 master weights, or fp32.",
+    ),
+    Option(
+        key="tf32",
+        kind=OptionKind.SWITCH,
+        group=OptionGroup.RECIPE,
+        help="TF32 for fp32 products (Ampere or newer). [default: on]",
+    ),
+    Option(
+        key="attention",
+        kind=OptionKind.CHOICE,
+        group=OptionGroup.RECIPE,
+        choices=tuple(AttentionKernel),
+        aliases=_ATTENTION_ALIASES,
+        help="Attention kernel. [default: sdpa]",
+    ),
+    Option(
+        key="compile", kind=OptionKind.SWITCH, group=OptionGroup.RECIPE, help="torch.compile the model. [default: on]"
+    ),
+    Option(
+        key="optimizer",
+        kind=OptionKind.CHOICE,
+        group=OptionGroup.RECIPE,
+        choices=tuple(OPTIMIZERS),
+        aliases=OPTIMIZER_ALIASES,
+        help="Hugging Face optim name, or adam. [default: adamw_torch]",
+    ),
     Option(key="sequence_length", kind=OptionKind.COUNT, group=OptionGroup.RECIPE, help="Tokens per sample."),
     Option(key="image_size", kind=OptionKind.COUNT, group=OptionGroup.RECIPE, help="Pixels per side (image models)."),
-    Option(key="global_batch_size", kind=OptionKind.COUNT, group=OptionGroup.RECIPE, help="Samples per optimizer step, all GPUs together."),
-    Option(key="num_training_steps", kind=OptionKind.COUNT, group=OptionGroup.RUN, help="Length of the run: optimizer steps ..."),
+    Option(
+        key="global_batch_size",
+        kind=OptionKind.COUNT,
+        group=OptionGroup.RECIPE,
+        help="Samples per optimizer step, all GPUs together.",
+    ),
+    Option(
+        key="num_training_steps",
+        kind=OptionKind.COUNT,
+        group=OptionGroup.RUN,
+        help="Length of the run: optimizer steps ...",
+    ),
     Option(key="num_training_tokens", kind=OptionKind.COUNT, group=OptionGroup.RUN, help="... or tokens (300B) ..."),
     Option(key="num_training_samples", kind=OptionKind.COUNT, group=OptionGroup.RUN, help="... or samples."),
-    Option(key="overhead_fraction", kind=OptionKind.FRACTION, group=OptionGroup.RUN,
-           help="Time added for evaluation, saving and restarts. [default: 0]"),
-    Option(key="calibration", kind=OptionKind.TEXT, group=OptionGroup.RUN, help="auto, none, or a calibration file. [default: auto]"),
-    Option(key="micro_batch_size", kind=OptionKind.COUNT, group=OptionGroup.STRATEGY, help="Samples per GPU and forward pass."),
-    Option(key="strategy", kind=OptionKind.CHOICE, group=OptionGroup.STRATEGY, choices=tuple(StrategyKind), aliases=_STRATEGY_ALIASES,
-           help="What is sharded over the GPUs. [default: none]"),
-    Option(key="offload", kind=OptionKind.SWITCH, group=OptionGroup.STRATEGY,
-           help="Optimizer (ZeRO 3, FSDP: and parameters) on the host. [default: off]"),
-    Option(key="activation_checkpointing", kind=OptionKind.SWITCH, group=OptionGroup.STRATEGY,
-           help="Keep block inputs only, recompute the rest. [default: off]"),
-)  # fmt: skip
+    Option(
+        key="overhead_fraction",
+        kind=OptionKind.FRACTION,
+        group=OptionGroup.RUN,
+        help="Time added for evaluation, saving and restarts. [default: 0]",
+    ),
+    Option(
+        key="calibration",
+        kind=OptionKind.TEXT,
+        group=OptionGroup.RUN,
+        help="auto, none, or a calibration file. [default: auto]",
+    ),
+    Option(
+        key="micro_batch_size",
+        kind=OptionKind.COUNT,
+        group=OptionGroup.STRATEGY,
+        help="Samples per GPU and forward pass.",
+    ),
+    Option(
+        key="strategy",
+        kind=OptionKind.CHOICE,
+        group=OptionGroup.STRATEGY,
+        choices=tuple(StrategyKind),
+        aliases=_STRATEGY_ALIASES,
+        help="What is sharded over the GPUs. [default: none]",
+    ),
+    Option(
+        key="offload",
+        kind=OptionKind.SWITCH,
+        group=OptionGroup.STRATEGY,
+        help="Optimizer (ZeRO 3, FSDP: and parameters) on the host. [default: off]",
+    ),
+    Option(
+        key="activation_checkpointing",
+        kind=OptionKind.SWITCH,
+        group=OptionGroup.STRATEGY,
+        help="Keep block inputs only, recompute the rest. [default: off]",
+    ),
+)
 
 OPTION_BY_KEY = {option.key: option for option in OPTIONS}
 STRATEGY_KEYS = frozenset(option.key for option in OPTIONS if option.group is OptionGroup.STRATEGY)
@@ -162,7 +286,9 @@ def parse_value(option: Option, raw: object) -> object:
     if option.kind is OptionKind.SETTINGS:
         return _settings(option, raw)
     if not isinstance(raw, str) or not raw.strip():
-        raise _refusal(option, raw, "a text" if option.kind is OptionKind.TEXT else "one of " + ", ".join(option.choices))
+        raise _refusal(
+            option, raw, "a text" if option.kind is OptionKind.TEXT else "one of " + ", ".join(option.choices)
+        )
     return _choice(option, raw) if option.kind is OptionKind.CHOICE else raw.strip()
 
 
@@ -175,7 +301,9 @@ def refuse_not_modelled(field: str, text: str, *, strict: bool) -> None:
 
 def _refusal(option: Option, raw: object, allowed: str) -> SpecError:
     shown = repr(raw) if len(repr(raw)) <= 60 else repr(raw)[:57] + "..."
-    return SpecError(Problem(code="bad_value", message=f"{option.flag} is {shown}; it must be {allowed}.", field=option.key))
+    return SpecError(
+        Problem(code="bad_value", message=f"{option.flag} is {shown}; it must be {allowed}.", field=option.key)
+    )
 
 
 def _count(option: Option, raw: object) -> int:
@@ -230,9 +358,13 @@ def _choice(option: Option, raw: str) -> str:
 
     nearest = nearest_names(word, (*option.choices, *(option.aliases or ())))
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    raise SpecError(Problem(
-        code="bad_value", message=f"{option.flag} is {raw!r}; it must be one of {', '.join(option.choices)}.{hint}",
-        field=option.key))  # fmt: skip
+    raise SpecError(
+        Problem(
+            code="bad_value",
+            message=f"{option.flag} is {raw!r}; it must be one of {', '.join(option.choices)}.{hint}",
+            field=option.key,
+        )
+    )
 
 
 def _settings(option: Option, raw: object) -> dict[str, object]:
@@ -245,7 +377,9 @@ def _settings(option: Option, raw: object) -> dict[str, object]:
         if not separator or not key.strip():
             raise _refusal(option, text, "KEY=VALUE, such as num_hidden_layers=24")
         if key.strip() in settings:
-            raise SpecError(Problem(code="duplicate_option", message=f"--set {key.strip()} is given twice.", field=option.key))
+            raise SpecError(
+                Problem(code="duplicate_option", message=f"--set {key.strip()} is given twice.", field=option.key)
+            )
         try:
             settings[key.strip()] = msgspec.json.decode(value.encode())
         except (msgspec.DecodeError, UnicodeEncodeError):

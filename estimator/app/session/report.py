@@ -9,6 +9,7 @@ from estimator.specs.estimate import Estimate
 from estimator.specs.strategy import Strategy
 from estimator.specs.workload import Workload
 
+from .comparison import ComparedHardware, Comparison
 from .options import STRATEGY_KEYS, WorkloadOptions
 from .service import EstimateAnswer, PlanAnswer
 
@@ -34,25 +35,30 @@ def estimate_answer_document(answer: EstimateAnswer) -> dict[str, object]:
 
 def strategy_keys(strategy: Strategy) -> dict[str, object]:
     return {
-        "strategy": strategy.kind.value, "offload": strategy.offload,
+        "strategy": strategy.kind.value,
+        "offload": strategy.offload,
         "activation_checkpointing": strategy.activation_checkpointing,
-    }  # fmt: skip
+    }
 
 
 def echo_with_strategy(echo: WorkloadOptions, workload: Workload) -> WorkloadOptions:
     """The echo of a plan's inputs, completed with what the planner chose."""
     fields = {name: getattr(echo, name) for name in echo.__struct_fields__}
-    return WorkloadOptions(**{**fields, "micro_batch_size": workload.recipe.micro_batch_size, **strategy_keys(workload.strategy)})
+    return WorkloadOptions(
+        **{**fields, "micro_batch_size": workload.recipe.micro_batch_size, **strategy_keys(workload.strategy)}
+    )
 
 
 def strategy_row(row: PlannedStrategy, echo: WorkloadOptions) -> dict[str, object]:
     """One ranked strategy of a plan."""
     workload = row.workload
     return {
-        "rank": row.rank, **strategy_keys(workload.strategy), "micro_batch_size": workload.recipe.micro_batch_size,
+        "rank": row.rank,
+        **strategy_keys(workload.strategy),
+        "micro_batch_size": workload.recipe.micro_batch_size,
         "gradient_accumulation_steps": workload.gradient_accumulation_steps,
         "estimate": estimate_document(echo_with_strategy(echo, workload), row.estimate),
-    }  # fmt: skip
+    }
 
 
 def rejected_row(row: RejectedStrategy) -> dict[str, object]:
@@ -63,15 +69,23 @@ def change_row(change: NearestChange) -> dict[str, object]:
     """What to change, and what it would bring."""
     workload, estimate = change.workload, change.estimate
     return {
-        "kind": change.kind, "description": change.description, "gpu": workload.cluster.node.accelerator.name,
-        "num_gpus": workload.cluster.node.num_accelerators, "num_nodes": workload.cluster.num_nodes,
-        "precision": workload.recipe.precision.value, "sequence_length": workload.recipe.sequence_length,
+        "kind": change.kind,
+        "description": change.description,
+        "gpu": workload.cluster.node.accelerator.name,
+        "num_gpus": workload.cluster.node.num_accelerators,
+        "num_nodes": workload.cluster.num_nodes,
+        "precision": workload.recipe.precision.value,
+        "sequence_length": workload.recipe.sequence_length,
         "global_batch_size": workload.recipe.global_batch_size,
-        "micro_batch_size": workload.recipe.micro_batch_size, **strategy_keys(workload.strategy),
-        "step_time_seconds": estimate.step_time_seconds, "tokens_per_second": estimate.tokens_per_second,
-        "samples_per_second": estimate.samples_per_second, "peak_reserved_bytes": estimate.peak_reserved_bytes,
-        "usable_memory_bytes": estimate.usable_memory_bytes, "fits": estimate.fits,
-    }  # fmt: skip
+        "micro_batch_size": workload.recipe.micro_batch_size,
+        **strategy_keys(workload.strategy),
+        "step_time_seconds": estimate.step_time_seconds,
+        "tokens_per_second": estimate.tokens_per_second,
+        "samples_per_second": estimate.samples_per_second,
+        "peak_reserved_bytes": estimate.peak_reserved_bytes,
+        "usable_memory_bytes": estimate.usable_memory_bytes,
+        "fits": estimate.fits,
+    }
 
 
 def note_rows(notes: tuple[Note, ...]) -> list[dict[str, str]]:
@@ -84,11 +98,15 @@ def plan_document(answer: PlanAnswer) -> dict[str, object]:
     strategies = [strategy_row(row, echo) for row in found.ranked]
     workload = {name: getattr(echo, name) for name in echo.__struct_fields__ if name not in STRATEGY_KEYS}
     return {
-        "schema": SCHEMA, "workload": workload, "best": strategies[0] if strategies else None, "strategies": strategies,
+        "schema": SCHEMA,
+        "workload": workload,
+        "best": strategies[0] if strategies else None,
+        "strategies": strategies,
         "rejected": [rejected_row(row) for row in found.rejected],
         "nearest_changes": [change_row(change) for change in found.nearest_changes],
-        "warnings": note_rows(answer.warnings), "assumptions": note_rows(answer.assumptions),
-    }  # fmt: skip
+        "warnings": note_rows(answer.warnings),
+        "assumptions": note_rows(answer.assumptions),
+    }
 
 
 def flat(document: object, prefix: str = "") -> dict[str, object]:
@@ -119,3 +137,31 @@ def estimate_csv_row(echo: WorkloadOptions, estimate: Estimate) -> dict[str, obj
             document[name] = {"low": None, "expected": None, "high": None}
     row.update(flat(document))
     return row
+
+
+def comparison_document(comparison: Comparison) -> dict[str, object]:
+    """The JSON of ``compare``."""
+    return {
+        "schema": SCHEMA,
+        "rows": [comparison_row(row) for row in comparison.rows],
+        "pareto": list(comparison.pareto),
+        "least": comparison.least,
+    }
+
+
+def comparison_row(row: ComparedHardware) -> dict[str, object]:
+    """One choice of hardware; without a plan, the reasons and the nearest changes."""
+    answer = row.answer
+    document: dict[str, object] = {
+        "hardware": row.hardware,
+        "best": strategy_row(row.best, answer.prepared.echo) if row.best else None,
+        "purchase_usd": row.purchase_usd,
+        "run_cost_usd": row.run_cost_usd,
+        "meets_deadline": row.meets_deadline,
+        "meets_budget": row.meets_budget,
+    }
+    if row.best is None:
+        document["rejected"] = [rejected_row(entry) for entry in answer.plan.rejected]
+        document["nearest_changes"] = [change_row(change) for change in answer.plan.nearest_changes]
+        document["warnings"] = note_rows(answer.warnings)
+    return document

@@ -17,7 +17,12 @@ from ..output import print_csv, print_json
 
 @click.command(cls=WorkloadCommand, name="estimate")
 @workload_options()
-@click.option("--batch", "batch_file", metavar="FILE.jsonl", help="Estimate one workload a line (- for stdin); other options are defaults.")
+@click.option(
+    "--batch",
+    "batch_file",
+    metavar="FILE.jsonl",
+    help="Estimate one workload a line (- for stdin); other options are defaults.",
+)
 @format_option("table", "json", "csv")
 def command(profile: str | None, explain: bool, batch_file: str | None, output_format: str, **parameters: Any) -> int:
     """Estimate one fully specified workload: time, memory, money.
@@ -30,7 +35,11 @@ def command(profile: str | None, explain: bool, batch_file: str | None, output_f
     gathered = gather_options(typed_values(parameters), profile=profile)
     if batch_file is not None:
         if output_format == "csv":
-            raise SpecError(Problem(code="usage", field="format", message="--batch prints JSON lines; --format csv does not go with it."))
+            raise SpecError(
+                Problem(
+                    code="usage", field="format", message="--batch prints JSON lines; --format csv does not go with it."
+                )
+            )
         from .estimate_batch import run_batch
 
         num_bad = run_batch(batch_file, gathered.options)

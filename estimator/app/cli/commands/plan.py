@@ -6,7 +6,7 @@ import click
 
 from ...session.config import gather_options
 from ...session.options import STRATEGY_KEYS
-from ...session.report import estimate_csv_row, echo_with_strategy, plan_document
+from ...session.report import echo_with_strategy, estimate_csv_row, plan_document
 from ...session.service import PlanAnswer, Session
 from ..arguments import WorkloadCommand, format_option, typed_values, workload_options
 from ..diagnostics import ExitCode
@@ -45,10 +45,21 @@ def plan_csv_rows(answer: PlanAnswer) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for planned in answer.plan.ranked:
         echo = echo_with_strategy(answer.prepared.echo, planned.workload)
-        rows.append({"rank": planned.rank, "gradient_accumulation_steps": planned.workload.gradient_accumulation_steps,
-                     **estimate_csv_row(echo, planned.estimate)})  # fmt: skip
+        rows.append(
+            {
+                "rank": planned.rank,
+                "gradient_accumulation_steps": planned.workload.gradient_accumulation_steps,
+                **estimate_csv_row(echo, planned.estimate),
+            }
+        )
     for rejected in answer.plan.rejected:
         strategy = rejected.strategy
-        rows.append({"strategy": strategy.kind.value, "offload": strategy.offload,
-                     "activation_checkpointing": strategy.activation_checkpointing, "rejected": rejected.reason})  # fmt: skip
+        rows.append(
+            {
+                "strategy": strategy.kind.value,
+                "offload": strategy.offload,
+                "activation_checkpointing": strategy.activation_checkpointing,
+                "rejected": rejected.reason,
+            }
+        )
     return rows

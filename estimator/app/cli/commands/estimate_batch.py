@@ -1,0 +1,37 @@
+"""``traincast estimate --batch``."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from estimator.specs.errors import Problem, SpecError
+
+from ...session.batch import BatchEstimator
+from ...session.options import WorkloadOptions
+from ...session.service import Session
+
+
+def run_batch(batch_file: str, defaults: WorkloadOptions) -> int:
+    """Write one JSON object per line of the file to stdout; return how many lines were bad."""
+    estimator = BatchEstimator(Session(), defaults)
+    out = sys.stdout.buffer
+    with _opened(batch_file) as stream:
+        for answers in estimator.answers(stream):
+            out.write(answers)
+    out.flush()
+    return estimator.num_bad
+
+
+@contextmanager
+def _opened(batch_file: str) -> Iterator[BinaryIO]:
+    if batch_file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with open(batch_file, "rb") as stream:
+            yield stream
+    except OSError as error:
+        raise SpecError(
+            Problem(code="bad_file", field="batch", message=f"--batch {batch_file}: {error.strerror}.")
+        ) from error
