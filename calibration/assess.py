@@ -5,15 +5,19 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from estimator.analytic.estimate import EstimateTable, estimate_many
 from estimator.coefficients import Coefficients, default_coefficients
 
 from .public_rows import PublicRow, select_rows
+from .public_stacks import STACKS
+
+Array = NDArray[np.float64]
 
 CONSTANT_UTILISATION = 0.45
 """The bar: one utilisation for everything."""
@@ -52,11 +56,28 @@ def predicted_memory_bytes(rows: Sequence[PublicRow], table: EstimateTable) -> l
     return [float(by_kind[row.memory_kind][index]) for index, row in enumerate(rows)]
 
 
+def _by_source(rows: Sequence[PublicRow]) -> list[list[PublicRow]]:
+    parts: dict[str, list[PublicRow]] = {}
+    for row in rows:
+        parts.setdefault(row.source, []).append(row)
+    return list(parts.values())
+
+
+def _predict(rows: Sequence[PublicRow], coefficients: Coefficients) -> tuple[list[float], list[float], Array]:
+    """Rates, memories and seconds at peak of rows of one source, with what its software changes."""
+    adapted = replace(coefficients, **dict(STACKS[rows[0].source].coefficients))  # type: ignore[arg-type]
+    table = estimate_many([row.workload for row in rows], adapted)
+    return (
+        predicted_tokens_per_second_per_gpu(rows, table), predicted_memory_bytes(rows, table),
+        table.columns["optimism_parts"][:, 0],
+    )
+
+
 def assess(rows: Sequence[PublicRow], coefficients: Coefficients) -> Assessment:
     """Compares every row with the estimate and with the simple estimates."""
-    table = estimate_many([row.workload for row in rows], coefficients)
-    rates = predicted_tokens_per_second_per_gpu(rows, table)
-    ideal = table.columns["optimism_parts"][:, 0]
+    pieces = [_predict(part, coefficients) for part in _by_source(rows)]
+    rows = [row for part in _by_source(rows) for row in part]
+    rates, memories, ideals = (np.concatenate([piece[index] for piece in pieces]) for index in range(3))
     tokens = np.array([
         row.workload.recipe.global_batch_size * (row.workload.recipe.sequence_length or 1)
         / row.workload.cluster.num_accelerators for row in rows
@@ -65,9 +86,9 @@ def assess(rows: Sequence[PublicRow], coefficients: Coefficients) -> Assessment:
         "id": [row.row_id for row in rows], "source": [row.source for row in rows],
         "model": [row.model_name for row in rows], "held_out": [row.is_held_out for row in rows],
         "measured_rate": [row.tokens_per_second_per_gpu for row in rows], "predicted_rate": rates,
-        "constant_rate": tokens / ideal * CONSTANT_UTILISATION, "peak_rate": tokens / ideal,
+        "constant_rate": tokens / ideals * CONSTANT_UTILISATION, "peak_rate": tokens / ideals,
         "measured_memory": [row.memory_bytes for row in rows],
-        "predicted_memory": predicted_memory_bytes(rows, table),
+        "predicted_memory": memories,
     }, strict=False)
 
     def error(predicted: str, measured: str) -> pl.Expr:

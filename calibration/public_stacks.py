@@ -31,6 +31,8 @@ class StackFacts:
     has_clipping: bool = True
     times_forward_backward: bool = False
     """The source's clock leaves the optimizer out."""
+    coefficients: tuple[tuple[str, float], ...] = ()
+    """Coefficients that differ for reasons of the software alone."""
     reason: str
     """Where this is known from."""
 
@@ -50,8 +52,9 @@ STACKS: dict[str, StackFacts] = {
     ),
     "foundry": StackFacts(
         attention=AttentionKernel.FLASH_ATTENTION_2, optimizer="adamw_torch_fused",
-        reason="llm-foundry: flash attention, low precision layer norm, fused cross entropy, FSDP with 16-bit "
-        "gathered weights; DecoupledAdamW on flat shards",
+        coefficients=(("flash_attention_slowdown", 1.8),),
+        reason="llm-foundry scripts/train/benchmarking/submit_benchmarks.py: attn_impl triton, for which the "
+        "FlashAttention-2 paper gives 1.3-2.5x; FSDP with 16-bit gathered weights; DecoupledAdamW on flat shards",
     ),
     "neusight": StackFacts(
         attention=AttentionKernel.EAGER, optimizer="adamw_torch", times_forward_backward=True, has_clipping=False,

@@ -29,14 +29,16 @@ class Coefficients:
     down. Per architecture below; A100 reaches 270 TFLOP/s at 400 W."""
     flops_per_joule_tf32: float = 0.38e12
     """Half of the 16-bit figure: twice the operand bits at the same accumulator."""
-    matrix_ramp_depth: float = 96.0
-    """Depth k at which prologue and epilogue of a tile take as long as its main loop: efficiency k / (k + this)."""
+    matrix_ramp_seconds: float = 1.5e-6
+    """Prologue and epilogue of one tile: first loads from memory, write-back of the result (two trips of 400-800 ns)."""
     # Attention, see ``analytic.compute.attention_seconds``.
     flash_forward_efficiency: float = 0.62
     """Share of the dense 16-bit peak of the fused forward kernel at long lengths. FlashAttention-2 paper, fig. 5:
     A100, head_dim 128: 190-225 of 312 TFLOP/s."""
     flash_backward_efficiency: float = 0.52
     """The same for the backward kernel, counting its 5 products (2.5 x forward); same paper: 150-196."""
+    flash_attention_slowdown: float = 1.0
+    """Older fused kernels over FlashAttention-2 (its paper: 1.7-3x over the first version, 1.3-2.5x over Triton's)."""
     flash_ramp_length: float = 256.0
     """Keys per query at which the fused kernel runs at half speed (prologue, softmax rescaling, masked tiles)."""
     efficient_attention_slowdown: float = 2.0
@@ -180,12 +182,12 @@ _ARCHITECTURE_DEFAULTS: dict[str, dict[str, float]] = {
     # H100: 600-700 of 989 in ordinary large shapes at 700 W; FlashAttention-2 reaches 350 (FlashAttention-3 paper, fig. 5).
     "hopper": {
         "matrix_efficiency_16bit": 0.70, "flops_per_joule_16bit": 1.25e12, "flops_per_joule_tf32": 0.62e12,
-        "matrix_efficiency_fp32": 0.75, "matrix_ramp_depth": 160.0,
+        "matrix_efficiency_fp32": 0.75,
         "flash_forward_efficiency": 0.37, "flash_backward_efficiency": 0.30,
     },
     "blackwell": {
         "matrix_efficiency_16bit": 0.72, "flops_per_joule_16bit": 1.7e12, "flops_per_joule_tf32": 0.85e12,
-        "matrix_ramp_depth": 192.0, "flash_forward_efficiency": 0.30, "flash_backward_efficiency": 0.24,
+        "flash_forward_efficiency": 0.30, "flash_backward_efficiency": 0.24,
     },
     # ml-engineering: MI300X reaches 51 % of its dense peak.
     "amd": {

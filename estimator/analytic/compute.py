@@ -51,7 +51,7 @@ class DeviceColumns:
     attention_backward_rate: Array
     attention_32bit_rate: Array
     flash_ramp_length: Array
-    matrix_ramp_depth: Array
+    matrix_ramp_seconds: Array
     convolution_efficiency: Array
     depthwise_forward_efficiency: Array
     depthwise_backward_efficiency: Array
@@ -86,12 +86,12 @@ def matrix_product_seconds(
 ) -> Array:
     """Seconds of ``batch`` products (m x k)(k x n).
 
-    t = max(min over tiles of F / (R e u r), B / W)
-      F  2 x batch x ceil(m/tm) tm x ceil(n/tn) tn x k: FLOPs with edge tiles filled up
+    t = max(min over tiles of w (2 tm tn k / (e R / S) + r), B / W)
+      w  waves: ceil(tiles / S) of batch x ceil(m/tm) x ceil(n/tn) tiles over S multiprocessors
       R  achievable FLOP/s of a large product; e  relative efficiency of the tile
-      u  tiles / (waves x multiprocessors): share of the device that works, waves = ceil(tiles / multiprocessors)
-      r  k / (k + ramp): prologue and epilogue
+      r  prologue and epilogue of a tile: a latency, so it weighs more the faster a multiprocessor multiplies
       B  bytes of operands and result, each once; W achieved bandwidth
+    With fewer tiles than multiprocessors, the depth k is split over the idle ones.
     Sources: tile and wave quantisation after NVIDIA's "Matrix Multiplication Background"; roofline after Williams
     et al. 2009. Neglected: L2 misses of very wide products, clock changes with data.
     """
@@ -100,13 +100,13 @@ def matrix_product_seconds(
     for rows, columns, efficiency in _TILES:
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
         splits = np.clip(np.floor(processors / np.maximum(tiles, 1.0)), 1.0, np.maximum(1.0, np.floor(k / _SPLIT_DEPTH)))
-        parts = tiles * splits
-        busy = np.ceil(parts / processors) * processors / splits
-        seconds = busy * (2.0 * rows * columns / efficiency) * (k + device.matrix_ramp_depth)
+        waves = np.ceil(tiles * splits / processors)
+        per_tile = (2.0 * rows * columns / efficiency) * (k / splits) / (rate / processors)
+        seconds = waves * (per_tile + device.matrix_ramp_seconds)
         compute = seconds if compute is None else np.minimum(compute, seconds)
     assert compute is not None
     traffic = operand_bytes * batch * (m * k + k * n + m * n)
-    return np.maximum(compute / rate, traffic / device.bandwidth)
+    return np.asarray(np.maximum(compute, traffic / device.bandwidth))
 
 
 def attention_pairs(operations: ShapedOperations, m: Array, n: Array) -> Array:

@@ -68,7 +68,7 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
         "attention_forward_rate": np.minimum(c.flash_forward_efficiency * peak_16bit, c.flops_per_joule_16bit * power),
         "attention_backward_rate": np.minimum(c.flash_backward_efficiency * peak_16bit, c.flops_per_joule_16bit * power),
         "attention_32bit_rate": c.attention_fp32_efficiency * columns.peak_32bit,
-        "flash_ramp_length": c.flash_ramp_length, "matrix_ramp_depth": c.matrix_ramp_depth,
+        "flash_ramp_length": c.flash_ramp_length, "matrix_ramp_seconds": c.matrix_ramp_seconds,
         "convolution_efficiency": c.convolution_efficiency,
         "depthwise_forward_efficiency": c.depthwise_forward_efficiency,
         "depthwise_backward_efficiency": c.depthwise_backward_efficiency, "scan_efficiency": c.scan_efficiency,
@@ -77,7 +77,7 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
     }
     # Before Ampere and in fp32, fused attention takes the memory-efficient kernel.
     is_efficient = np.array([context.attention == "efficient" for _, context in columns.groups], dtype=bool)
-    slowdown = np.where(is_efficient[columns.group_index], c.efficient_attention_slowdown, 1.0)
+    slowdown = np.where(is_efficient[columns.group_index], c.efficient_attention_slowdown, c.flash_attention_slowdown)
     values["attention_forward_rate"] = values["attention_forward_rate"] / slowdown
     values["attention_backward_rate"] = values["attention_backward_rate"] / slowdown
     return DeviceColumns(**{name: value[:, None] for name, value in values.items()})
