@@ -15,7 +15,6 @@ from estimator.analytic.estimate import EstimateTable, estimate_many
 from estimator.coefficients import Coefficients, default_coefficients
 
 from .public_rows import PublicRow, select_rows
-from .public_stacks import STACKS
 
 Array = NDArray[np.float64]
 
@@ -56,16 +55,16 @@ def predicted_memory_bytes(rows: Sequence[PublicRow], table: EstimateTable) -> l
     return [float(by_kind[row.memory_kind][index]) for index, row in enumerate(rows)]
 
 
-def _by_source(rows: Sequence[PublicRow]) -> list[list[PublicRow]]:
-    parts: dict[str, list[PublicRow]] = {}
+def _by_software(rows: Sequence[PublicRow]) -> list[list[PublicRow]]:
+    parts: dict[tuple[tuple[str, float], ...], list[PublicRow]] = {}
     for row in rows:
-        parts.setdefault(row.source, []).append(row)
+        parts.setdefault(row.coefficients, []).append(row)
     return list(parts.values())
 
 
 def _predict(rows: Sequence[PublicRow], coefficients: Coefficients) -> tuple[list[float], list[float], Array]:
-    """Rates, memories and seconds at peak of rows of one source, with what its software changes."""
-    adapted = replace(coefficients, **dict(STACKS[rows[0].source].coefficients))  # type: ignore[arg-type]
+    """Rates, memories and seconds at peak of rows of one stack, with what its software changes."""
+    adapted = replace(coefficients, **dict(rows[0].coefficients))  # type: ignore[arg-type]
     table = estimate_many([row.workload for row in rows], adapted)
     return (
         predicted_tokens_per_second_per_gpu(rows, table), predicted_memory_bytes(rows, table),
@@ -75,8 +74,8 @@ def _predict(rows: Sequence[PublicRow], coefficients: Coefficients) -> tuple[lis
 
 def assess(rows: Sequence[PublicRow], coefficients: Coefficients) -> Assessment:
     """Compares every row with the estimate and with the simple estimates."""
-    pieces = [_predict(part, coefficients) for part in _by_source(rows)]
-    rows = [row for part in _by_source(rows) for row in part]
+    pieces = [_predict(part, coefficients) for part in _by_software(rows)]
+    rows = [row for part in _by_software(rows) for row in part]
     rates, memories, ideals = (np.concatenate([piece[index] for piece in pieces]) for index in range(3))
     tokens = np.array([
         row.workload.recipe.global_batch_size * (row.workload.recipe.sequence_length or 1)

@@ -19,7 +19,7 @@ from estimator.specs.strategy import Strategy, StrategyKind
 from estimator.specs.units import GIB
 from estimator.specs.workload import Workload
 
-from .public_stacks import STACKS, StackFacts, model_of_stack
+from .public_stacks import StackFacts, model_of_stack, stack_of_row
 
 _REQUIRED = (
     "gpu", "num_gpus", "hidden", "layers", "heads", "seq_len", "micro_batch", "precision", "sharding",
@@ -43,6 +43,8 @@ class PublicRow:
     """Measured; None where the row states memory only."""
     times_forward_backward: bool
     """The clock left the optimizer out."""
+    coefficients: tuple[tuple[str, float], ...]
+    """What the row's software changes, see ``public_stacks``."""
     memory_bytes: float | None
     memory_kind: str
     """``nvidia-smi``, ``allocated`` or ``reserved``."""
@@ -76,7 +78,6 @@ def _reason_to_leave_out(row: dict[str, object]) -> str | None:
     """Why a row does not qualify; None where it does. The order is that of the report."""
     notes = str(row["notes"] or "")
     framework = str(row["framework"])
-    source = str(row["source"])
     checks = (
         ("marked suspect by its collector", "SUSPECT" in notes or "IMPOSSIBLE" in notes),
         ("not a PyTorch stack", any(name in framework for name in (
@@ -87,7 +88,8 @@ def _reason_to_leave_out(row: dict[str, object]) -> str | None:
             row[name] in (None, "", "unknown") for name in _REQUIRED)),
         ("fp8 or fp4", row["precision"] not in ("fp32", "tf32", "fp16", "bf16")),
         ("selective checkpointing, not modelled", row["activation_checkpointing"] not in ("none", "full")),
-        ("stack without an entry in the table of stacks", source not in STACKS),
+        ("stack without an entry in the table of stacks", _stack(row) is None),
+        ("laptop variant without a data sheet", "laptop" in str(row["gpu"])),
         ("encoder-decoder or mixture without closed form", str(row["model"]).startswith("switch")),
         ("sequences shorter than the length (binning or unpacked data)", "binning" in notes or "unpacked" in notes and ": baseline" in notes),
         ("technique not modelled (optimizer in backward, activation offload)", any(
@@ -95,6 +97,10 @@ def _reason_to_leave_out(row: dict[str, object]) -> str | None:
         ("neither rate nor memory", _rate(row) is None and row["peak_mem_gb"] is None),
     )
     return next((reason for reason, holds in checks if holds), None)
+
+
+def _stack(row: dict[str, object]) -> StackFacts | None:
+    return stack_of_row(str(row["source"]), str(row["notes"]), is_16bit=row["precision"] in ("fp16", "bf16"))
 
 
 def _rate(row: dict[str, object]) -> float | None:
@@ -122,12 +128,14 @@ def select_rows() -> Selection:
 
 def _public_row(row: dict[str, object]) -> PublicRow:
     source = str(row["source"])
-    facts = STACKS[source]
+    facts = _stack(row)
+    assert facts is not None
     memory = row["peak_mem_gb"]
     is_pure_16bit = source == "tune"
     return PublicRow(
         row_id=str(row["id"]), source=source, model_name=str(row["model"]), workload=_workload(row, facts),
         tokens_per_second_per_gpu=_rate(row), times_forward_backward=facts.times_forward_backward,
+        coefficients=facts.coefficients,
         # Pure 16-bit weights and moments are not modelled, so their memory has no counterpart here.
         memory_bytes=None if memory is None or is_pure_16bit else float(memory) * GIB,  # type: ignore[arg-type]
         memory_kind="nvidia-smi" if source == "lambda" else "allocated",

@@ -37,18 +37,24 @@ class StackFacts:
     """Where this is known from."""
 
 
+_SQUAD = StackFacts(
+    attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+    language_model_head="none", coefficients=(("ddp_gradient_bytes", 2.0),),
+    reason="NVIDIA DeepLearningExamples BERT/run_squad.py --fp16: apex amp O2 (16-bit module, fp32 masters), apex "
+    "FusedAdam, apex DDP reducing 16-bit gradients, BertForQuestionAnswering",
+)
 STACKS: dict[str, StackFacts] = {
-    "lambda": StackFacts(
-        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-        language_model_head="none",
-        reason="DeepLearningExamples PyTorch BERT run_squad.py: apex amp O2 (16-bit module, fp32 masters), FusedAdam, "
-        "BertForQuestionAnswering",
+    "squad_16bit": _SQUAD,
+    "squad_32bit": replace(
+        _SQUAD, optimizer="adamw_torch", numerics_16bit=None,
+        coefficients=(("host_seconds_per_optimizer_tensor", 18 * 10e-6),),
+        reason="the same script without --fp16: BertAdam, a Python loop of about 18 kernels per tensor",
     ),
     "dle": StackFacts(
         attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-        language_model_head="masked",
-        reason="DeepLearningExamples PyTorch BERT run_pretraining.py: module in half precision, FusedLAMB (as many "
-        "bytes as fused Adam and one norm pass), dense_sequence_output: decoder on masked positions only",
+        language_model_head="masked", coefficients=(("ddp_gradient_bytes", 2.0),),
+        reason="DeepLearningExamples BERT/run_pretraining.py: module in half precision, FusedLAMB (as many bytes as "
+        "fused Adam and one norm pass), dense_sequence_output: decoder on masked positions only",
     ),
     "foundry": StackFacts(
         attention=AttentionKernel.FLASH_ATTENTION_2, optimizer="adamw_torch_fused",
@@ -70,10 +76,19 @@ STACKS: dict[str, StackFacts] = {
     ),
     "fairseq": StackFacts(
         attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-        reason="fairseq FSDP README: memory-efficient fp16, CPU Adam",
+        coefficients=(("cpu_adam_torch_parameters_per_second", 4.0e8),),
+        reason="fairseq FSDP README: memory-efficient fp16, DeepSpeed's CPU Adam in each rank instead of torch's",
     ),
 }
-"""By the prefix of a row's id."""
+"""By name; ``stack_of_row`` says which rows run on which."""
+
+
+def stack_of_row(source: str, task_notes: str, *, is_16bit: bool) -> StackFacts | None:
+    """The stack of one row, or None where nothing is known about it."""
+    if source == "lambda" or (source == "dle" and "SQuAD" in task_notes):
+        return STACKS["squad_16bit" if is_16bit else "squad_32bit"]
+    return STACKS.get(source)
+
 
 _HEAD_OPERATIONS = ("head_transform", "head_activation", "head_norm", "decoder", "loss")
 _HEAD_TENSORS = ("head_transform", "head_transform_bias", "head_norm", "decoder_bias", "decoder", "head_bias")

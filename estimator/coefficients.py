@@ -94,6 +94,8 @@ class Coefficients:
     """Compute slowed per second of overlapped communication: NCCL kernels hold multiprocessors and bandwidth."""
     ddp_bucket_bytes: float = 25 * 2**20
     """``bucket_cap_mb`` of DistributedDataParallel; the last bucket cannot hide."""
+    ddp_gradient_bytes: float = 4.0
+    """Bytes per parameter that DistributedDataParallel reduces: fp32 gradients under autocast."""
     # DeepSpeed and FSDP.
     zero_bucket_elements: float = 5e8
     """``reduce_bucket_size`` of DeepSpeed, allocated whole: runtime/zero/config.py, stage_1_and_2.setup_buckets."""

@@ -160,9 +160,9 @@ def communication_seconds(columns: WorkloadColumns, totals: OperationTotals, mic
         hidden = np.minimum(communication, c.overlap_fraction * compute)
         return communication - hidden + c.communication_slowdown_fraction * hidden
 
-    buckets = np.maximum(1.0, 4.0 * p / c.ddp_bucket_bytes)
-    reduce = ring.all_reduce_seconds(4.0 * p, buckets)
-    last_bucket = ring.all_reduce_seconds(np.minimum(4.0 * p, c.ddp_bucket_bytes), 1.0)
+    gradients = c.ddp_gradient_bytes * p
+    reduce = ring.all_reduce_seconds(gradients, np.maximum(1.0, gradients / c.ddp_bucket_bytes))
+    last_bucket = ring.all_reduce_seconds(np.minimum(gradients, c.ddp_bucket_bytes), 1.0)
     ddp = np.maximum(exposed(reduce, compute_backward), last_bucket)
     zero_buckets = np.maximum(1.0, p / c.zero_bucket_elements)
     zero_reduce = ring.all_reduce_seconds(volume, zero_buckets)
