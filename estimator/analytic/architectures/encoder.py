@@ -1,7 +1,12 @@
 """BERT and RoBERTa as transformers runs them: post-norm blocks, masked language modelling over every position."""
 
 from ...specs.models.encoder import EncoderSpec
-from ...specs.operations import ParameterKind, ParameterTensor
+from ...specs.operations import TOKENS, OperationContext, OperationList, ParameterKind, ParameterTensor
+from .attention import AttentionShape, attention
+from .building_blocks import activation, add, cast, cross_entropy, dropout, embedding, layer_norm, linear
+from .forward_graph import INT64_BYTES, ForwardGraph, Tensor
+from .image_blocks import first_token, heads
+from .lowering import operations_of
 
 BLOCK = "layer"
 
@@ -50,3 +55,98 @@ def parameter_tensors(spec: EncoderSpec) -> tuple[ParameterTensor, ...]:
             ParameterTensor(name="next_sentence_bias", shape=(2,), kind=vector),
         ]
     return tuple(tensors)
+
+
+def operation_list(spec: EncoderSpec, context: OperationContext) -> OperationList:
+    """One micro batch of masked language modelling; the output layer runs over every position.
+
+    Neglected: position and mask arithmetic on integers; the padding mask (unpadded batches need none).
+    Source: transformers 5.24, models/bert/modeling_bert.py and models/roberta/modeling_roberta.py.
+    """
+    graph = ForwardGraph(context)
+    x = _embeddings(graph, spec)
+    class_name = "BertLayer" if spec.model_type == "bert" else "RobertaLayer"
+    block_input = graph.new(x.elements, _block_input_width(graph, x))
+    with graph.block(BLOCK, spec.num_hidden_layers, (block_input,), class_name=class_name):
+        own = cast(graph, "block_input_cast", graph.own(x), block_input.width)
+        x = _layer(graph, spec, own)
+    x = graph.own(x)
+    if spec.head == "pre_training":
+        _next_sentence(graph, spec, x)
+    _language_modelling(graph, spec, x)
+    return OperationList(
+        operations=operations_of(graph),
+        blocks=tuple(graph.blocks),
+        parameters=parameter_tensors(spec),
+        input_bytes=TOKENS * (3 * INT64_BYTES),  # ids, attention mask, labels
+    )
+
+
+def _block_input_width(graph: ForwardGraph, x: Tensor) -> int:
+    """FSDP2's mixed precision casts the inputs of every wrapped block to the dtype of its weights."""
+    return min(x.width, graph.parameter_width)
+
+
+def _embeddings(graph: ForwardGraph, spec: EncoderSpec) -> Tensor:
+    """Words, segments and positions; RoBERTa looks positions up for every sample, BERT once."""
+    hidden = spec.hidden_size
+    words = embedding(graph, "word_embeddings", spec.vocab_size, hidden)
+    segments = embedding(graph, "token_type_embeddings", spec.type_vocab_size, hidden)
+    positions = embedding(
+        graph,
+        "position_embeddings",
+        spec.max_position_embeddings,
+        hidden,
+        positions=None if spec.model_type == "bert" else TOKENS,
+    )
+    x = add(graph, "embedding_sum", words, segments)
+    x = add(graph, "embedding_sum", x, positions)
+    x = layer_norm(graph, "embedding_norm", x, hidden)
+    return dropout(graph, "embedding_dropout", x, spec.hidden_dropout)
+
+
+def _layer(graph: ForwardGraph, spec: EncoderSpec, x: Tensor) -> Tensor:
+    """A post-norm block: the norm comes after each residual sum."""
+    hidden, width = spec.hidden_size, spec.intermediate_size
+    shape = AttentionShape(
+        num_heads=spec.num_attention_heads,
+        num_key_value_heads=spec.num_attention_heads,
+        head_dim=spec.head_dim,
+        is_causal=False,
+        dropout=spec.attention_dropout,
+        is_masked=False,
+        has_fp32_softmax=False,
+    )
+    with graph.residual(x):
+        query, key, value = (
+            heads(graph, linear(graph, name, x, hidden, hidden, has_bias=True)) for name in ("query", "key", "value")
+        )
+        y = attention(graph, query, key, value, shape)
+        y = linear(graph, "attention_output", y, hidden, hidden, has_bias=True)
+        y = dropout(graph, "attention_output_dropout", y, spec.hidden_dropout)
+    x = layer_norm(graph, "attention_norm", add(graph, "attention_residual", y, x), hidden)
+    with graph.residual(x):
+        y = linear(graph, "intermediate", x, hidden, width, has_bias=True)
+        y = activation(graph, "activation", y, spec.activation)
+        y = linear(graph, "output", y, width, hidden, has_bias=True)
+        y = dropout(graph, "output_dropout", y, spec.hidden_dropout)
+    return layer_norm(graph, "output_norm", add(graph, "output_residual", y, x), hidden)
+
+
+def _language_modelling(graph: ForwardGraph, spec: EncoderSpec, x: Tensor) -> None:
+    """Transform, decoder over the whole vocabulary, loss in the dtype of the logits (fp32 under autocast)."""
+    hidden = spec.hidden_size
+    function = spec.activation if spec.model_type == "bert" else "gelu"
+    x = linear(graph, "head_transform", x, hidden, hidden, has_bias=True)
+    x = activation(graph, "head_activation", x, function)
+    x = layer_norm(graph, "head_norm", x, hidden)
+    logits = linear(graph, "decoder", x, hidden, spec.vocab_size, has_bias=True)
+    cross_entropy(graph, "loss", logits, spec.vocab_size)
+
+
+def _next_sentence(graph: ForwardGraph, spec: EncoderSpec, x: Tensor) -> None:
+    """BERT's second pre-training task, on the first token."""
+    hidden = spec.hidden_size
+    pooled = linear(graph, "pooler", first_token(graph, "first_token", x, hidden), hidden, hidden, has_bias=True)
+    pooled = activation(graph, "pooler_activation", pooled, "tanh")
+    cross_entropy(graph, "next_sentence_loss", linear(graph, "next_sentence", pooled, hidden, 2, has_bias=True), 2)
