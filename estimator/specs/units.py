@@ -41,7 +41,8 @@ def parse_count(text: str) -> int:
 def format_count(value: float) -> str:
     """1,011,781,632 -> ``1.01B``."""
     for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if abs(value) >= limit:
+        # 999.9 million rounds to 1B, not to 1e+03M.
+        if abs(value) >= 0.9995 * limit:
             return f"{value / limit:.3g}{suffix}"
     return f"{value:.0f}"
 
