@@ -66,9 +66,8 @@ def test_the_table_goes_between_the_markers(tmp_path: Path, capsys: pytest.Captu
     assert "mean 6.0x" in table
     assert "up to 50%" in table
     readme = tmp_path / "README.md"
-    readme.write_text(
-        "before\n<!-- table of the study's estimate: begin -->\nold\n<!-- table of the study's estimate: end -->\nafter\n"
-    )
+    marks = [f"<!-- table of the study's estimate: {place} -->" for place in ("begin", "end")]
+    readme.write_text(f"before\n{marks[0]}\nold\n{marks[1]}\nafter\n")
     write_into_readme(table, readme)
     write_into_readme(table, readme)
     text = readme.read_text()

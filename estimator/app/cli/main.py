@@ -14,6 +14,7 @@ COMMANDS = {
     "plan": "Rank every strategy for a model, hardware and recipe.",
     "estimate": "Estimate one fully specified workload, or a file of them.",
     "compare": "Compare hardware choices: days, dollars, memory.",
+    "measure": "Run short real training steps on this machine and store what was seen.",
     "catalog": "List the models and GPUs known by name.",
     "accuracy": "Print the errors of the estimator on measured runs, by group.",
     "trace": "Write the operation list of any torch model to a file.",
