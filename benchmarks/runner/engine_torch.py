@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, TorchDynamoPlugin
 from transformers import PreTrainedModel
 
-from .models import checkpoint_activations
+from .models import block_class_name, checkpoint_activations
 from .optimizers import build_optimizer
 from .protocol import Job
 
@@ -28,7 +28,7 @@ class TorchEngine:
             raise ValueError("accelerate applies no fp16 autocast on the CPU: the run would silently be fp32")
         if job.flag("activation_checkpointing") and not self._is_fsdp:
             checkpoint_activations(model)
-        self._accelerator = self._build_accelerator(job, device)
+        self._accelerator = self._build_accelerator(job, model, device)
         # accelerate switches TF32 on for compiled fp32 runs: what the workload says comes last.
         set_tf32(job.flag("tf32"))
         optimizer = build_optimizer(str(job.workload["optimizer"]), model)
@@ -38,7 +38,7 @@ class TorchEngine:
         # The optimizer wrapper counts accumulation only through its state; every step below is a real one.
         self._accelerator.gradient_state._set_sync_gradients(True)
 
-    def _build_accelerator(self, job: Job, device: torch.device) -> Accelerator:
+    def _build_accelerator(self, job: Job, model: PreTrainedModel, device: torch.device) -> Accelerator:
         plugin = None
         if self._is_fsdp:
             plugin = FullyShardedDataParallelPlugin(
@@ -46,6 +46,7 @@ class TorchEngine:
                 reshard_after_forward=job.strategy == "fsdp_full_shard",
                 cpu_offload=job.flag("offload"),
                 auto_wrap_policy="transformer_based_wrap",
+                transformer_cls_names_to_wrap=[block_class_name(model)],
                 activation_checkpointing=job.flag("activation_checkpointing"),
                 state_dict_type="SHARDED_STATE_DICT",
                 cpu_ram_efficient_loading=False,
@@ -86,6 +87,22 @@ class TorchEngine:
         self.num_skipped_steps += int(self._accelerator.optimizer_step_was_skipped)
         self._optimizer.zero_grad()
 
+    def plain_loop(self, take_batch: Callable[[], dict[str, torch.Tensor]], num_steps: int) -> None:
+        """Training as a user writes it, without our clock: what the clock is compared with."""
+        for _ in range(num_steps):
+            for index in range(self._accumulation):
+                if index < self._accumulation - 1:
+                    with self._accelerator.no_sync(self._model):
+                        loss = self._model(**take_batch()).loss / self._accumulation
+                        self._accelerator.backward(loss)
+                else:
+                    loss = self._model(**take_batch()).loss / self._accumulation
+                    self._accelerator.backward(loss)
+            if self._max_grad_norm is not None:
+                self._accelerator.clip_grad_norm_(self._model.parameters(), self._max_grad_norm)
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
     def facts(self) -> dict[str, Any]:
         """What was run, for the record."""
         facts: dict[str, Any] = {"engine": f"accelerate, {self._accelerator.distributed_type.value}"}
@@ -100,7 +117,6 @@ class TorchEngine:
         self._accelerator.free_memory()
         AcceleratorState._reset_state(True)
         GradientState._reset_state()
-        torch._dynamo.reset()
 
 
 def set_tf32(is_on: bool) -> None:

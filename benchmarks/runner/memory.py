@@ -1,7 +1,9 @@
 """Memory: the cap, the peaks, what the driver charges, what the host holds."""
 
 import gc
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,8 @@ class DeviceMemory:
     def clean_up(self) -> int:
         """Give everything back; returns the bytes that are still allocated beyond the baseline."""
         gc.collect()
-        torch._dynamo.reset()
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
         if not self._is_cuda:
             return 0
         torch.cuda.synchronize(self._device)
@@ -122,8 +125,6 @@ class DeviceMemory:
 
 def _nvml_process_bytes(device: torch.device) -> int | None:
     try:
-        import os
-
         import pynvml
 
         pynvml.nvmlInit()
@@ -177,7 +178,6 @@ def _own_peak_bytes() -> int:
     if found:
         return int(found.group(1)) * 1024
     import resource
-    import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

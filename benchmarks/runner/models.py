@@ -92,6 +92,26 @@ def checkpoint_activations(model: PreTrainedModel) -> None:
     enable({"use_reentrant": False})
 
 
+def block_class_name(model: PreTrainedModel) -> str:
+    """The class of the repeated block: FSDP shards and checkpoints by it.
+
+    The library's default, everything that must not be split, also wraps embeddings (whose weight may be tied to
+    the output layer, which then fails) and nested stages (which would be recomputed twice).
+    """
+    names = [name for name in model._no_split_modules or () if not name.endswith("Embeddings")]
+    if not names:
+        raise ValueError(f"transformers names no block of {type(model).__name__} to shard by")
+    counts = dict.fromkeys(names, 0)
+    for module in model.modules():
+        if type(module).__name__ in counts:
+            counts[type(module).__name__] += 1
+    # Where two are equally frequent one holds the other, and modules() comes to the outer one first.
+    most = max(counts.values())
+    return next(
+        name for name in (type(module).__name__ for module in model.modules()) if counts.get(name) == most
+    )
+
+
 def model_facts(model: PreTrainedModel) -> dict[str, Any]:
     """What was built, for the record."""
     config = model.config

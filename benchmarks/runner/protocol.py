@@ -31,6 +31,8 @@ class Job:
     min_seconds: float = 0.0
     """Steps are added until they fill this time."""
     linear_check: bool = False
+    compare_plain_loop: bool = False
+    """Also time a hand-written loop over the same model, to see what the harness itself costs (not DeepSpeed)."""
     model_flops_per_step: float | None = None
     """Per rank."""
     peak_flop_per_second: float | None = None

@@ -32,7 +32,10 @@ _MAX_EXTRA_WARMUP_STEPS = 24
 """fp16 starts with a loss scale that overflows; each skipped step halves it."""
 _PARTS_SECONDS = 0.3
 """What the passes for parts and the linear check fill, within 2 to 5 steps."""
+_LONG_STEP_SECONDS = 3.0
+"""A step this long is taken apart once only."""
 _MAX_SKIPPED_FRACTION = 0.1
+_COMPARISON_ROUNDS = 5
 _PEAK_FIELDS = ("peak_allocated_bytes", "peak_reserved_bytes")
 """Of the device; these have fields of their own."""
 
@@ -63,6 +66,8 @@ class WorkloadRun:
             facts |= {f"setup_{name}": value for name, value in self._memory.peaks().items() if "allocated" in name}
             warmup = self._warm_up(engine, batches)
             result = self._time(engine, batches, warmup, facts | engine.facts())
+            if job.compare_plain_loop:
+                result["details"]["plain_loop"] = self._compare_plain_loop(engine, batches, result)
             if job.linear_check:
                 self.provisional = result
                 self._check_linear(engine, batches, result)
@@ -148,7 +153,8 @@ class WorkloadRun:
             "host_memory_bytes": self._host.peak_bytes(),
             "num_skipped_steps": engine.num_skipped_steps - skipped,
         }
-        num_parts = steps_to_fill(_PARTS_SECONDS, window.median_seconds, at_least=2, at_most=5)
+        at_least = 2 if window.median_seconds < _LONG_STEP_SECONDS else 1
+        num_parts = steps_to_fill(_PARTS_SECONDS, window.median_seconds, at_least=at_least, at_most=5)
         num_parts = max(self._ranks.gather(num_parts))
         seen["parts"] = time_parts(
             engine, batches.take, accumulation, num_parts, self._clock, self._on_step("parts", num_parts)
@@ -222,6 +228,22 @@ class WorkloadRun:
             _refuse(result, f"{skipped} of {num_steps} steps were skipped for an overflow under fp16")
         elif job.precision != "fp16" and loss is not None and not math.isfinite(loss):
             _refuse(result, f"the loss became {loss}: what was timed is not training")
+
+    def _compare_plain_loop(self, engine: Any, batches: SyntheticBatches, result: dict[str, Any]) -> dict[str, Any]:
+        """Harness and hand-written loop in turn, by the host's clock; the fraction is what the harness adds."""
+        num_steps = result["details"]["window"]["num_steps"]
+        accumulation = self._job.gradient_accumulation_steps
+        harness, plain = [], []
+        for _ in range(_COMPARISON_ROUNDS):
+            self._phase("plain loop")
+            window = time_steps(lambda: run_step(engine, batches.take, accumulation), num_steps, self._clock)
+            harness.append(window.total_seconds / num_steps)
+            began = time.perf_counter()
+            engine.plain_loop(batches.take, num_steps)
+            self._clock.synchronize()
+            plain.append((time.perf_counter() - began) / num_steps)
+        added = statistics.median(harness) / statistics.median(plain) - 1.0
+        return {"harness_step_seconds": harness, "plain_step_seconds": plain, "harness_adds_fraction": added}
 
     def _check_linear(self, engine: Any, batches: SyntheticBatches, result: dict[str, Any]) -> None:
         job = self._job
