@@ -110,7 +110,7 @@ def _distinct_operations(traces: Mapping[Point, Trace], places: Places) -> list[
             path=path,
             switches=tuple(getattr(first, name) for name in _SWITCHES),
             sizes=tuple(fitted[name] for name in _SIZES),
-            is_logits=2 * first.saved_logit_bytes > first.saved_bytes,
+            is_logits=first.is_logits,
         )
         largest = max(points)
         forward, backward = fitted["forward_transient_bytes"], fitted["backward_transient_bytes"]

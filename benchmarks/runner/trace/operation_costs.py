@@ -25,6 +25,7 @@ PRODUCT_GRADIENTS = frozenset({
 })  # fmt: skip
 """Operations of a backward pass whose cost follows from the shape of the forward operation."""
 
+_MASKLESS = frozenset({"_scaled_dot_product_flash_attention"})
 _FREE = frozenset({
     "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted",
     "lift_fresh", "lift", "_local_scalar_dense", "set_", "resize_", "detach_", "is_same_size", "_reshape_alias",
@@ -41,11 +42,12 @@ _GATHER = frozenset({
 })  # fmt: skip
 """Read no more of their first input than they write."""
 _KERNELS = {
-    "native_layer_norm_backward": 2.0, "native_group_norm_backward": 2.0, "_fused_rms_norm_backward": 2.0,
-    "embedding_dense_backward": 2.0, "slice_backward": 2.0, "select_backward": 2.0, "nll_loss_backward": 2.0,
+    "native_layer_norm_backward": 3.0, "native_group_norm_backward": 3.0, "_fused_rms_norm_backward": 3.0,
+    "embedding_dense_backward": 8.0, "slice_backward": 2.0, "select_backward": 2.0, "nll_loss_backward": 2.0,
     "_scaled_dot_product_flash_attention_backward": 3.0, "_scaled_dot_product_efficient_attention_backward": 2.0,
 }  # fmt: skip
-"""Launches on CUDA of operations that are more than one kernel (a fill before a scatter, two gradients)."""
+"""Launches on CUDA of operations that are more than one kernel: a fill before a scatter, weight gradients in two
+passes, sorted indices (aten/native/cuda/{layer_norm_kernel,Embedding}.cu)."""
 
 
 def is_free(func: torch._ops.OpOverload) -> bool:
@@ -90,7 +92,8 @@ def distinct_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def moved_bytes(func: torch._ops.OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
-    """Bytes read and written by a memory-bound operation."""
+    """Bytes read and written by memory-bound kernels: what a product moves follows from its shape, so only what runs
+    beside it counts (bias of a convolution, mask of an attention)."""
     name = base_name(func)
     written = distinct_bytes(tensors_in(outputs))
     if name in _WRITE_ONLY:
@@ -98,6 +101,16 @@ def moved_bytes(func: torch._ops.OpOverload, args: Any, kwargs: Any, outputs: An
     inputs = list(tensors_in((args, kwargs)))
     if name == "copy_":
         return written + distinct_bytes(inputs[1:])
+    if name == "convolution":
+        # cuDNN adds the bias in a kernel of its own.
+        return 0 if args[2] is None else 2 * written
+    if name == "convolution_backward":
+        # The bias gradient is a sum over the output's gradient.
+        return view_bytes(args[0]) if args[-1][2] else 0
+    if name in ATTENTIONS:
+        return 0 if name in _MASKLESS or args[3] is None else view_bytes(args[3])
+    if name in MATRIX_PRODUCTS or name in PRODUCT_GRADIENTS:
+        return 0
     if name in _GATHER:
         return 2 * written + distinct_bytes(inputs[1:])
     return written + distinct_bytes(inputs)
@@ -106,6 +119,8 @@ def moved_bytes(func: torch._ops.OpOverload, args: Any, kwargs: Any, outputs: An
 def num_kernels(func: torch._ops.OpOverload, args: Any) -> float:
     """Launches on CUDA."""
     name = base_name(func)
+    if name == "convolution":
+        return 1.0 if args[2] is None else 2.0
     if name == "convolution_backward":
         return float(sum(args[-1]))
     return _KERNELS.get(name, 1.0)
@@ -122,7 +137,6 @@ class Shape:
     n: int = 0
     is_causal: bool = False
     key_value_groups: float = 1.0
-    mask_bytes: int = 0
     operands: tuple[torch.Tensor, torch.Tensor] | None = None
     """What is multiplied; one of them may be a weight."""
 
@@ -174,9 +188,7 @@ def _convolution(args: Any, output: torch.Tensor) -> Shape:
 
 def _attention(name: str, args: Any, kwargs: Any) -> Shape:
     query, key, value = args[:3]
-    is_flash = name == "_scaled_dot_product_flash_attention"
-    mask = None if is_flash else args[3]
-    position = {"_scaled_dot_product_flash_attention": 4}.get(name, 6)
+    position = 4 if name in _MASKLESS else 6
     is_causal = args[position] if len(args) > position else kwargs.get("is_causal", False)
     return Shape(
         kind=OperationKind.ATTENTION,
@@ -187,5 +199,4 @@ def _attention(name: str, args: Any, kwargs: Any) -> Shape:
         n=key.shape[-2],
         is_causal=bool(is_causal),
         key_value_groups=query.shape[-3] / key.shape[-3],
-        mask_bytes=0 if mask is None else view_bytes(mask),
     )

@@ -1,9 +1,9 @@
 """Records the operations of one forward and backward pass, below autograd, on fake tensors."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,6 +21,9 @@ from .operation_costs import (
     product_shape,
     tensors_in,
 )
+
+_LARGEST_DISTANCE = 3
+"""Autograd nodes between a product and the parameter: transposition, view, cast."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,11 +50,25 @@ class RecordedOperation:
     forward_kernels: float = 0.0
     backward_kernels: float = 0.0
     saved_bytes: int = 0
-    saved_logit_bytes: int = 0
+    is_logits: bool = False
+    """Works on logits or their gradients."""
     forward_transient_bytes: int = 0
     backward_transient_bytes: int = 0
     is_weight_copy: bool = False
     """Autocast's cast of a weight: the estimator accounts for it by parameter."""
+
+
+class Location(Protocol):
+    """Where in the model the forward pass is."""
+
+    def path(self) -> str:
+        """Module that runs."""
+
+    def window(self) -> int | None:
+        """Its sliding window."""
+
+    def is_causal(self) -> bool:
+        """Whether it says that it is causal attention: products of activations in it are scores and their use."""
 
 
 class Recorder(TorchDispatchMode):
@@ -65,8 +82,7 @@ class Recorder(TorchDispatchMode):
         other_kept: Iterable[torch.Tensor],
         vocab_size: int | None,
         is_mixed: bool,
-        path: Callable[[], str],
-        window: Callable[[], int | None],
+        location: Location,
     ) -> None:
         super().__init__()
         self._weights = {tensor.untyped_storage()._cdata for tensor in parameters}
@@ -74,9 +90,9 @@ class Recorder(TorchDispatchMode):
         self._transients = TransientBytes(self._kept)
         self._vocab_size = vocab_size
         self._is_mixed = is_mixed
-        self._path, self._window = path, window
+        self._location = location
         self._saved: dict[int, torch._C.StorageWeakRef] = {}
-        self._saved_bytes: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        self._saved_bytes: dict[int, int] = defaultdict(int)
         self._by_sequence: dict[int, RecordedOperation] = {}
         self._events: list[tuple[int, RecordedOperation, bool]] = []
         self._last: RecordedOperation | None = None
@@ -109,16 +125,17 @@ class Recorder(TorchDispatchMode):
         shape = product_shape(func, args, kwargs, output)
         if shape is None:
             operation = RecordedOperation(
-                path=self._path(),
+                path=self._location.path(),
                 target=name,
                 kind=OperationKind.MEMORY_BOUND,
-                forward_bytes=moved_bytes(func, args, kwargs, output),
-                forward_kernels=num_kernels(func, args),
             )
             if name == "embedding":
                 self.looked_up_weights.add(args[0].untyped_storage()._cdata)
         else:
             operation = self._product(name, shape, output)
+        operation.forward_bytes = moved_bytes(func, args, kwargs, output)
+        operation.forward_kernels = num_kernels(func, args)
+        operation.is_logits = self._touches_logits((args, kwargs, output))
         self.operations.append(operation)
         # The node is made before the operation runs; operations without a gradient share the number of an older one.
         self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, operation)
@@ -135,20 +152,18 @@ class Recorder(TorchDispatchMode):
             if left in self._weights and right not in self._weights and shape.kind is OperationKind.MATRIX_PRODUCT:
                 m, n = n, m
         return RecordedOperation(
-            path=self._path(),
+            path=self._location.path(),
             target=name,
             kind=shape.kind,
             batch=shape.batch,
             m=m,
             k=k,
             n=n,
-            is_causal=shape.is_causal,
-            window=self._window() if shape.kind is OperationKind.ATTENTION else None,
+            is_causal=shape.is_causal or (not has_weight and self._location.is_causal()),
+            window=self._location.window() if shape.kind is OperationKind.ATTENTION else None,
             key_value_groups=shape.key_value_groups,
             has_weight=has_weight,
             is_fp32=self._is_mixed and dtype == torch.float32,
-            forward_bytes=shape.mask_bytes,
-            forward_kernels=1.0,
         )
 
     def _record_backward(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
@@ -165,9 +180,37 @@ class Recorder(TorchDispatchMode):
         operation.backward_kernels += num_kernels(func, args)
         if name in PRODUCT_GRADIENTS:
             operation.backward_products += sum(args[-1][:2]) if name == "convolution_backward" else 1
-        else:
-            operation.backward_bytes += moved_bytes(func, args, kwargs, output)
+        operation.backward_bytes += moved_bytes(func, args, kwargs, output)
+        if node is not None:
+            self._leave_out_gradients(node, output)
         self._events.append((self._transients.mark(), operation, True))
+
+    def _touches_logits(self, values: Any) -> bool:
+        return self._vocab_size is not None and any(
+            tensor.dim() > 1
+            and tensor.shape[-1] == self._vocab_size
+            and tensor.untyped_storage()._cdata not in self._weights
+            for tensor in tensors_in(values)
+        )
+
+    def _leave_out_gradients(self, node: Any, output: Any) -> None:
+        """What becomes the gradient of a parameter is counted as a gradient, also while it waits to be added."""
+        shapes = self._leaf_shapes(node, _LARGEST_DISTANCE)
+        for tensor in tensors_in(output) if shapes else ():
+            if (sorted(tensor.shape), tensor.dtype) in shapes:
+                self._transients.keep(tensor.untyped_storage())
+
+    def _leaf_shapes(self, node: Any, distance: int) -> list[tuple[list[int], torch.dtype]]:
+        found = []
+        for following, _ in node.next_functions if node is not None else ():
+            if following is None:
+                continue
+            if following.name().startswith("torch::autograd::AccumulateGrad"):
+                leaf = following.variable
+                found.append((sorted(leaf.shape), leaf.dtype))
+            elif distance > 1:
+                found += self._leaf_shapes(following, distance - 1)
+        return found
 
     def note_weight_copy(self, copy: torch.Tensor) -> None:
         """Autocast made and caches a 16-bit copy of a weight: the last recorded operation."""
@@ -191,8 +234,7 @@ class Recorder(TorchDispatchMode):
             return tensor
         self._saved[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage)
         self._transients.keep(storage)
-        is_logits = self._vocab_size is not None and tensor.dim() > 1 and tensor.shape[-1] == self._vocab_size
-        self._saved_bytes[torch.autograd._get_sequence_nr() - 1].append((storage.nbytes(), is_logits))
+        self._saved_bytes[torch.autograd._get_sequence_nr() - 1] += storage.nbytes()
         return tensor
 
     def _is_saved(self, storage: torch.UntypedStorage) -> bool:
@@ -201,10 +243,10 @@ class Recorder(TorchDispatchMode):
 
     def finish(self) -> list[RecordedOperation]:
         """The operations with everything attributed; weight copies are left out."""
-        for sequence, entries in self._saved_bytes.items():
+        for sequence, num_bytes in self._saved_bytes.items():
             operation = self._by_sequence.get(sequence) or self._carrier(sequence)
-            operation.saved_bytes += sum(num_bytes for num_bytes, _ in entries)
-            operation.saved_logit_bytes += sum(num_bytes for num_bytes, is_logits in entries if is_logits)
+            operation.saved_bytes += num_bytes
+        self._mark_loss()
         for event, operation, is_backward in self._events:
             transient = max(0, self._transients.at_event[event])
             if is_backward:
@@ -212,6 +254,20 @@ class Recorder(TorchDispatchMode):
             else:
                 operation.forward_transient_bytes = max(operation.forward_transient_bytes, transient)
         return [operation for operation in self.operations if not operation.is_weight_copy]
+
+    def _mark_loss(self) -> None:
+        """What follows the output layer works beside the logits, even where it does not touch them."""
+        last_of_model = max(
+            (
+                number
+                for number, operation in enumerate(self.operations)
+                if operation.kind is not OperationKind.MEMORY_BOUND and not operation.is_logits
+            ),
+            default=0,
+        )
+        is_loss = False
+        for operation in self.operations[last_of_model:]:
+            is_loss = operation.is_logits = is_loss or operation.is_logits
 
     def _carrier(self, sequence: int) -> RecordedOperation:
         """The operation before, where a node that saves something ran no kernel of its own."""

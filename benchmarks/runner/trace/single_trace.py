@@ -104,6 +104,9 @@ class _Location:
         value = getattr(self._stack[-1][1], "sliding_window", None)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def is_causal(self) -> bool:
+        return getattr(self._stack[-1][1], "is_causal", False) is True
+
     def _entering(self, path: str) -> Callable[..., None]:
         block = self._position.get(path)
 
@@ -155,8 +158,7 @@ def trace_once(
             other_kept=[*model.buffers(), *tensors_in(batch)],
             vocab_size=vocab_size,
             is_mixed=run.numerics is not Numerics.FP32,
-            path=location.path,
-            window=location.window,
+            location=location,
         )
         kernels = GpuKernels(
             torch.bfloat16 if autocasts else None,
