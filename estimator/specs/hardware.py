@@ -11,6 +11,8 @@ class NumberFormat(StrEnum):
     TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
+    FP8 = "fp8"
+    """Listed on data sheets; no recipe trains in it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Accelerator:
     bridge_link: str | None = None
     """NVLink bridge that joins two cards only; four such cards talk over ``peer_link``."""
     supports_peer_to_peer: bool = True
-    """False for GeForce 40 and 50: copies between cards go through host memory."""
+    """False for GeForce since Turing: copies between cards go through host memory unless a bridge joins them."""
     power_watts: float | None = None
     l2_cache_bytes: int | None = None
     context_bytes: int = 500 * 2**20
