@@ -67,7 +67,7 @@ def print_gpus(rows: Rows) -> None:
             _cell(row["memory_bandwidth_gb_per_second"]),
             *rates,
             str(row["peer_link"]),
-            _cell(row["usd_per_gpu_hour"]),
+            _dollars(row["usd_per_gpu_hour"]),
             _cell(row["purchase_usd"]),
         )
     page.add(table)
@@ -78,6 +78,10 @@ def print_gpus(rows: Rows) -> None:
 
 def _cell(value: object) -> str:
     return "-" if value is None else figure(float(str(value)))
+
+
+def _dollars(value: object) -> str:
+    return "-" if value is None else f"{float(str(value)):.2f}"
 
 
 def _add_sources(page: Page, rows: Rows) -> None:

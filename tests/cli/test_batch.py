@@ -1,0 +1,99 @@
+"""estimate --batch: order, errors in their place, equality with single estimates."""
+
+import json
+
+import pytest
+
+BASE = {"model": "pythia-70m", "gpu": "a100-80gb"}
+
+
+def _lines(outcome):
+    assert outcome.code == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def _batch(traincast, lines, *arguments):
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    return traincast("estimate", "--batch", "-", *arguments, stdin=text)
+
+
+def test_answers_come_in_order(traincast):
+    sizes = [1, 2, 4, 8, 16, 8, 4, 2, 1]
+    answers = _lines(_batch(traincast, [{**BASE, "micro_batch_size": size} for size in sizes]))
+    assert [answer["workload"]["micro_batch_size"] for answer in answers] == sizes
+
+
+def test_a_line_equals_the_same_estimate_on_its_own(traincast):
+    line = {**BASE, "num_gpus": 4, "strategy": "zero_2", "micro_batch_size": 8, "num_training_tokens": "300B"}
+    alone = traincast(
+        "estimate", "--model", "pythia-70m", "--gpu", "a100-80gb", "--num-gpus", "4", "--strategy", "zero_2",
+        "--micro-batch-size", "8", "--num-training-tokens", "300B", "--format", "json",
+    ).json  # fmt: skip
+    (answer,) = _lines(_batch(traincast, [line]))
+    assert answer == alone
+
+
+def test_workload_of_an_answer_is_a_line_that_gives_the_same_answer(traincast):
+    first = _lines(_batch(traincast, [
+        {**BASE, "num_gpus": 8, "num_nodes": 2, "strategy": "zero_3", "offload": True, "cpu_memory_gib": 512, "micro_batch_size": 4},
+        {"model": "vit-large-patch16-224-in21k", "gpu": "rtx-4090", "num_gpus": 4, "micro_batch_size": 32},
+    ]))  # fmt: skip
+    again = _lines(_batch(traincast, [answer["workload"] for answer in first]))
+    for old, new in zip(first, again, strict=True):
+        assert new["workload"] == old["workload"]
+        assert new["step_time_seconds"] == old["step_time_seconds"]
+        assert new["peak_reserved_bytes"] == old["peak_reserved_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "field"),
+    [
+        ('{"model": ', "bad_line", None),
+        ("[1, 2]", "bad_line", None),
+        ("", "bad_line", None),
+        ('"\\ud800"', "bad_line", None),
+        ({**BASE, "gpu": "A1000"}, "unknown_gpu", "gpu"),
+        ({**BASE, "num_gpus": 0}, "bad_value", "num_gpus"),
+        ({**BASE, "num_gpus": True}, "bad_value", "num_gpus"),
+        ({**BASE, "num_gpus": [1]}, "bad_value", "num_gpus"),
+        ({**BASE, "offload": "maybe"}, "bad_value", "offload"),
+        ({**BASE, "micro_batch": 4}, "unknown_option", "micro_batch"),
+        ({**BASE, "lora": True}, "not_modelled", "lora"),
+        ({**BASE, "activation_checkpointing": "selective"}, "not_modelled", "activation_checkpointing"),
+        ({**BASE, "micro_batch_size": 3}, "batch_not_divisible", "micro_batch_size"),
+        ({**BASE, "micro_batch_size": 10**30}, "bad_value", "micro_batch_size"),
+        ({"gpu": "a100-80gb"}, "missing_option", "model"),
+        ("[" * 5000, "bad_line", None),
+    ],
+)  # fmt: skip
+def test_bad_line_yields_an_error_in_its_place(traincast, line, code, field):
+    outcome = _batch(traincast, [BASE, line, BASE])
+    first, bad, last = _lines(outcome)
+    assert bad["error"]["code"] == code
+    assert bad["error"]["field"] == field
+    assert first == last
+    assert "1 of the lines" in outcome.err
+
+
+def test_options_of_the_command_line_are_defaults_of_every_line(traincast):
+    first, second = _lines(_batch(traincast, [{}, {"gpu": "h200"}], "--model", "pythia-70m", "--gpu", "a100-80gb"))
+    assert first["workload"]["gpu"] == "a100-80gb"
+    assert second["workload"]["gpu"] == "h200"
+
+
+def test_file_and_its_absence(traincast, tmp_path):
+    path = tmp_path / "work.jsonl"
+    path.write_text(json.dumps(BASE))
+    assert len(_lines(traincast("estimate", "--batch", path))) == 1
+    outcome = traincast("estimate", "--batch", tmp_path / "none.jsonl")
+    assert outcome.code == 2
+    assert "none.jsonl" in outcome.err
+
+
+def test_empty_batch_answers_nothing(traincast):
+    assert _lines(traincast("estimate", "--batch", "-")) == []
+
+
+def test_settings_of_a_line_change_the_model(traincast):
+    plain, deeper = _lines(_batch(traincast, [BASE, {**BASE, "set": {"num_hidden_layers": 12}}]))
+    assert deeper["parameters"] > plain["parameters"]
