@@ -23,7 +23,8 @@ _MAX_COMPILED_JOBS_PER_PROCESS = 8
 """Compiled code stays in the process that made it."""
 _MAX_FAILED_STARTS = 2
 _TRIES_PER_SEARCH = 5
-"""Rough number of rungs, for the time left."""
+_PROCESSES_PER_SEARCH = 1.5
+"""Rough numbers of rungs and (where rungs share one) of processes, for the time left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def predicted_seconds(items: Iterable[WorkItem], pace: Pace) -> float:
     for item in items:
         job = item if isinstance(item, Job) else item.make_job(max(1, item.search.guess))
         if isinstance(item, BoundarySearch):
-            num_processes = _TRIES_PER_SEARCH if job.needs_own_process else 2
+            num_processes = _TRIES_PER_SEARCH if job.needs_own_process else _PROCESSES_PER_SEARCH
             total += num_processes * pace.startup_seconds + _TRIES_PER_SEARCH * pace.corrected(job.predicted_seconds)
             shares_process = False
         else:

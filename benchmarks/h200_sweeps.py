@@ -23,6 +23,11 @@ class SweptModel:
     """Sequence lengths, or image sizes, in the order of their worth."""
     is_vision: bool = False
 
+    @property
+    def is_slow_without_tensor_cores(self) -> bool:
+        """Plain fp32 runs at a fifteenth of the bf16 rate: one sample is enough of a large model."""
+        return self.micro_batch_sizes[1] <= 4 and not self.is_vision
+
     def options(self, size: int, length: int | None = None) -> dict[str, object]:
         """Model, micro batch (the index into its four sizes) and length."""
         name = "image_size" if self.is_vision else "sequence_length"
@@ -90,7 +95,8 @@ def h200_plain() -> list[PlannedRow]:
         accumulated = {**model.options(0), "gradient_accumulation_steps": 2}
         rows += [_plain({**model.options(1), "precision": "fp16"}), _plain(accumulated, linear_check=True)]
     for model in _OTHERS:
-        rows += [_plain(model.options(3)), _plain({**model.options(1), **_FP32, "tf32": False})]
+        plain_fp32 = {**model.options(0 if model.is_slow_without_tensor_cores else 1), **_FP32, "tf32": False}
+        rows += [_plain(model.options(3)), _plain(plain_fp32)]
     rows += [_plain({**model.options(1), "optimizer": "adamw_torch_fused"}) for model in _OTHERS]
     rows += [_plain({**model.options(3), **_CHECKPOINTING}) for model in _OTHERS]
     rows += [_plain({**model.options(2), **_FP32}) for model in _OTHERS]
@@ -197,7 +203,12 @@ def h200_sharded() -> list[PlannedRow]:
         ("pythia-160m", 1, storing),
     )
     return [
-        _plain({**BY_NAME[name].options(size), **strategy_options(strategy)}, num_steps=2, min_seconds=0.0)
+        _plain(
+            {**BY_NAME[name].options(size), **strategy_options(strategy)},
+            num_warmup_steps=1,
+            num_steps=2 if strategy.offload else 5,
+            min_seconds=0.0,
+        )
         for name, size, strategies in rounds
         for strategy in strategies
     ]

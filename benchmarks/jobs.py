@@ -12,6 +12,7 @@ JOB_FILE_SCHEMA = 1
 _SETUP_SECONDS = 1.0
 _COMPILE_SECONDS = 40.0
 _UNKNOWN_STEP_SECONDS = 1.0
+_MICROBENCHMARK_SECONDS = 90.0
 
 
 class JobKind(StrEnum):
@@ -90,6 +91,8 @@ class Job:
     @property
     def predicted_seconds(self) -> float:
         """How long the job should take inside a running process; a guess for planning."""
+        if self.kind is JobKind.MICROBENCHMARK:
+            return _MICROBENCHMARK_SECONDS
         step = _UNKNOWN_STEP_SECONDS if self.expected_step_seconds is None else self.expected_step_seconds
         num_parts = min(5.0, max(2.0, 0.3 / max(step, 1e-6)))
         num_steps = self.num_warmup_steps + max(self.num_steps, self.min_seconds / max(step, 1e-6)) + num_parts

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from estimator.specs.measurement import Measurement
 
-from .store import read_json_lines
+from .store import read_json_lines, stack_key
 from .sweeps import FREE_LUNCH, NAIVE
 
 _FOLDER = Path(__file__).resolve().parent
@@ -121,6 +121,31 @@ def _has(row: Measurement, settings: Mapping[str, object]) -> bool:
     return all(row.workload.get(name) == value for name, value in settings.items())
 
 
+def repeat_spreads(rows: Iterable[Measurement]) -> list[tuple[Measurement, int, float]]:
+    """Rows measured more than once on one machine and stack: a row, how often, largest over smallest median - 1."""
+    groups: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
+    for row in rows:
+        if row.status == "ok" and row.step_time_seconds:
+            groups[row.workload_key, row.stack.get("machine", ""), *stack_key(row.stack)].append(row)
+    spreads = []
+    for members in groups.values():
+        medians = [row.step_time_seconds for row in members if row.step_time_seconds is not None]
+        if len(medians) > 1:
+            spreads.append((members[0], len(medians), max(medians) / min(medians) - 1.0))
+    return sorted(spreads, key=lambda entry: entry[2])
+
+
+def repeats_line(rows: Iterable[Measurement]) -> str:
+    """How far fresh processes agree, in one line."""
+    spreads = repeat_spreads(rows)
+    if not spreads:
+        return "- no row was measured twice yet"
+    fractions = [fraction for _, _, fraction in spreads]
+    typical, worst = statistics.median(fractions), max(fractions)
+    differences = f"medians differ by {typical:.1%} typically, {worst:.1%} at most"
+    return f"- {len(spreads)} rows repeated in fresh processes: {differences}"
+
+
 def markdown(found: Sequence[Comparison]) -> str:
     """The table and the three figures under it."""
     lines = [
@@ -178,7 +203,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print the table, or write it into the README."""
     files = [Path(argument) for argument in arguments if argument != "--write"] or sorted(_MEASUREMENTS.glob("*.jsonl"))
     entries = [entry for file in files for entry in read_json_lines(file)]
-    table = markdown(comparisons(entry for entry in entries if isinstance(entry, Measurement)))
+    rows = [entry for entry in entries if isinstance(entry, Measurement)]
+    table = f"{markdown(comparisons(rows))}{repeats_line(rows)}\n"
     if "--write" in arguments:
         write_into_readme(table)
     else:

@@ -1,10 +1,11 @@
 """The table of the study's estimate, from planted rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.report import comparisons, main, write_into_readme
+from benchmarks.report import comparisons, main, repeat_spreads, repeats_line, write_into_readme
 from benchmarks.store import write_json_lines
 from estimator.specs.measurement import Measurement
 
@@ -55,6 +56,16 @@ def test_each_kind_is_compared_at_its_best_micro_batch() -> None:
     assert whole.cut_by_memory_saving_fraction == pytest.approx(0.5)
     assert capped.memory_gib == 16.0
     assert capped.naive is None
+
+
+def test_rows_that_were_repeated_say_how_far_they_agree() -> None:
+    def repeated(seconds: float, key: str, machine: str = "a") -> Measurement:
+        return replace(_row(seconds), workload_key=key, stack={"gpu": "NVIDIA H200", "machine": machine})
+
+    rows = [repeated(1.0, "x"), repeated(1.02, "x"), repeated(5.0, "x", "b"), repeated(2.0, "y"), repeated(2.2, "y")]
+    assert [(count, round(fraction, 3)) for _, count, fraction in repeat_spreads(rows)] == [(2, 0.02), (2, 0.1)]
+    assert "10.0% at most" in repeats_line(rows)
+    assert repeats_line(_ROWS[:2]) == "- no row was measured twice yet"
 
 
 def test_the_table_goes_between_the_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from benchmarks.campaign import BoundarySearch, WorkItem
 from benchmarks.jobs import Job, JobKind
@@ -172,6 +173,7 @@ class WorkPlanner:
         )
 
     def _search(self, entry: _PreparedRow) -> BoundarySearch:
+        @cache
         def make_job(size: int) -> Job:
             workload = self._resized(entry, size)
             return self._job(entry, workload, self._estimates([workload])[0])
