@@ -96,6 +96,8 @@ def _uses_deepspeed_adam(job: Job) -> bool:
 class DeepSpeedEngine:
     """16-bit weights, fp32 master copies and states in the (sharded, perhaps offloaded) optimizer."""
 
+    loss_divisor = 1
+
     def __init__(
         self, job: Job, config: PretrainedConfig, device: torch.device, *, world_size: int,
         before_initialize: Callable[[PreTrainedModel], None],

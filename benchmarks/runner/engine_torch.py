@@ -22,6 +22,7 @@ class TorchEngine:
 
     def __init__(self, job: Job, model: PreTrainedModel, device: torch.device) -> None:
         self._accumulation = job.gradient_accumulation_steps
+        self.loss_divisor = self._accumulation
         self._max_grad_norm = job.max_grad_norm
         self._is_fsdp = job.strategy.startswith("fsdp_")
         if job.precision == "fp16" and device.type == "cpu":

@@ -160,7 +160,7 @@ class WorkloadRun:
             engine, batches.take, accumulation, num_parts, self._clock, self._on_step("parts", num_parts)
         )
         loss = engine.last_loss
-        facts["last_loss"] = None if loss is None else float(loss)
+        facts["last_loss"] = None if loss is None else float(loss) * engine.loss_divisor
         facts["warmup_step_seconds"] = warmup
         facts["peak_warmup_allocated_bytes"] = warmup_peaks.get("peak_allocated_bytes")
         return self._summarise(seen, warmup, facts)
