@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -13,6 +14,8 @@ def meta_model(model_class: type, config: dict[str, Any], *, attention: str | No
     """A model on the meta device: shapes only."""
     fields = dict(config)
     hf_config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    if hasattr(hf_config, "use_cache"):
+        hf_config.use_cache = False  # as Trainer sets it
     if attention is not None:
         hf_config._attn_implementation = attention
     with torch.device("meta"):
@@ -33,7 +36,9 @@ def fake_model(
     Built on the meta device first: some models read values (``tolist``) while they are built.
     """
     model = meta_model(model_class, config, attention=attention).to(dtype)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    # Reads values to find that no sequences are packed, which fake tensors do not have; then SDPA needs no mask.
+    unpacked = mock.patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
+    with unpacked, FakeTensorMode(allow_non_fake_inputs=True):
         model.to_empty(device="cpu")
         model.tie_weights()
         model.train()
