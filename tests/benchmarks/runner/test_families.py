@@ -80,7 +80,8 @@ def test_failed_compile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_head_named_by_the_config_is_taken(tmp_path: Path) -> None:
-    config = {"model_type": "bert", "vocab_size": 256, "is_decoder": True, "architectures": ["BertLMHeadModel"], **_SMALL}
+    head = {"is_decoder": True, "architectures": ["BertLMHeadModel"]}
+    config = {"model_type": "bert", "vocab_size": 256} | head | _SMALL
     measured = results(run([job(model_config=config)], tmp_path))["tiny"]
     assert measured["details"]["model_class"] == "BertLMHeadModel"
 
