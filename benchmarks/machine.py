@@ -15,7 +15,7 @@ from estimator.specs.units import KIB, MIB
 
 from .store import HARNESS_VERSION
 
-_QUERY = ("name", "memory.total", "driver_version", "uuid")
+_QUERY = ("name", "memory.total", "memory.used", "driver_version", "uuid")
 _DRIVER_PATIENCE_SECONDS = 30.0
 _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 _PACKAGES_ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +28,8 @@ class Device:
     name: str
     """``NVIDIA H200``."""
     memory_bytes: int
+    memory_used_bytes: int
+    """By whatever runs on it now."""
     driver: str
     uuid: str
 
@@ -43,6 +45,8 @@ class Machine:
     num_devices: int
     memory_bytes: int | None
     """Of one device, as the driver tells."""
+    memory_used_bytes: int = 0
+    """Of the device used most, before we start."""
     stack: dict[str, str]
     """Provenance of every row: device, driver, packages, harness, commit."""
 
@@ -71,9 +75,11 @@ def _parse_devices(text: str) -> tuple[Device, ...]:
     for line in text.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) == len(_QUERY):
-            name, memory_mib, driver, uuid = values
-            memory = int(memory_mib) * MIB if memory_mib.isdigit() else 0
-            devices.append(Device(name=name, memory_bytes=memory, driver=driver, uuid=uuid))
+            name, total, used, driver, uuid = values
+            total_bytes, used_bytes = (int(mib) * MIB if mib.isdigit() else 0 for mib in (total, used))
+            devices.append(
+                Device(name=name, memory_bytes=total_bytes, memory_used_bytes=used_bytes, driver=driver, uuid=uuid)
+            )
     return tuple(devices)
 
 
@@ -121,6 +127,7 @@ def detect_machine(device: str, catalogue_name: Callable[[str], str | None]) -> 
         gpu=catalogue_name(first.name) or first.name,
         num_devices=len(devices),
         memory_bytes=first.memory_bytes or None,
+        memory_used_bytes=max(other.memory_used_bytes for other in devices),
         stack=stack,
     )
 

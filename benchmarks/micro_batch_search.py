@@ -53,15 +53,14 @@ class MicroBatchSearch:
             self.smallest_failing = micro_batch_size
 
     def _upwards(self) -> tuple[int, ...]:
-        """Nothing failed yet: around the guess at first, then doubling from what fits."""
-        if self.largest_fitting == 0:
-            sizes = [max(1, round(self.guess * factor)) for factor in _FIRST_LADDER]
-            sizes = sizes if self.max_rungs > 1 else [max(1, self.guess)]
-        else:
+        """Nothing failed yet: the rest of the rungs around the guess, then doubling from what fits."""
+        factors = _FIRST_LADDER if self.max_rungs > 1 else (1.0,)
+        around_guess = [max(1, round(self.guess * factor)) for factor in factors]
+        sizes = [size for size in around_guess if size > self.largest_fitting]
+        if not sizes:
             sizes = [self.largest_fitting * 2**power for power in range(1, self.max_rungs + 1)]
         limit = self.upper_limit or max(sizes)
-        ladder = sorted({min(size, limit) for size in sizes if min(size, limit) > self.largest_fitting})
-        return tuple(ladder[: self.max_rungs])
+        return tuple(sorted({min(size, limit) for size in sizes})[: self.max_rungs])
 
     def _between(self, low: int, high: int) -> tuple[int, ...]:
         """Inner points of the bracket: all of them where few, geometric ones where the sides are far apart."""

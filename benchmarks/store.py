@@ -7,6 +7,7 @@ before its measurement starts, so a full disk is met while there is nothing to l
 
 import contextlib
 import errno
+import hashlib
 import os
 import uuid
 from collections import Counter
@@ -126,13 +127,15 @@ class MeasurementStore:
         measurements.sort(key=lambda measurement: measurement.date)
         return StoreContent(measurements=tuple(measurements), notes=tuple(notes))
 
-    def merge(self, other: "MeasurementStore") -> int:
-        """Copy the records of another store that are not here yet; returns how many."""
+    def merge(self, rows: Iterable[Measurement]) -> int:
+        """Add the rows of another store or file that are not here yet; returns how many."""
+        held = {_canonical(row) for row in self.read().measurements}
         copied = 0
-        for path in sorted(other.folder.glob(f"*{_RECORD_SUFFIX}")):
-            answer = _read_record(path)
-            if isinstance(answer, Measurement) and not self.has_record(path.stem):
-                self.append(answer, path.stem)
+        for row in rows:
+            content = _canonical(row)
+            if content not in held:
+                held.add(content)
+                self.append(row, hashlib.sha256(content).hexdigest()[:32])
                 copied += 1
         return copied
 
@@ -155,11 +158,27 @@ def read_json_lines(path: Path) -> Iterator[Measurement | Note]:
 
 def write_json_lines(measurements: Iterable[Measurement], path: Path) -> int:
     """One measurement a line, sorted, so that a committed file changes only where the data does."""
-    lines = sorted(msgspec.json.encode(measurement, order="sorted") for measurement in measurements)
+    lines = sorted(_canonical(measurement) for measurement in measurements)
     temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}")
     temporary.write_bytes(b"".join(line + b"\n" for line in lines))
     temporary.replace(path)
     return len(lines)
+
+
+def read_rows(path: Path) -> StoreContent:
+    """The rows of a store's folder, or of a file of JSON lines."""
+    if not path.is_file():
+        return MeasurementStore(path).read()
+    entries = list(read_json_lines(path))
+    return StoreContent(
+        measurements=tuple(entry for entry in entries if isinstance(entry, Measurement)),
+        notes=tuple(entry for entry in entries if isinstance(entry, Note)),
+    )
+
+
+def _canonical(row: Measurement) -> bytes:
+    """The same bytes for the same row."""
+    return msgspec.json.encode(row, order="sorted")
 
 
 def _read_record(path: Path) -> Measurement | Note:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.machine import detect_machine, software_stack, visible_devices
 from estimator.specs.errors import MeasurementError
 
-_TWO = "NVIDIA H200, 143771, 580.159.03, GPU-aaaa\\nNVIDIA H200, 143771, 580.159.03, GPU-bbbb"
+_TWO = "NVIDIA H200, 143771, 3, 580.159.03, GPU-aaaa\\nNVIDIA H200, 143771, 3, 580.159.03, GPU-bbbb"
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_the_machine_carries_provenance_and_no_names(fake_driver) -> None:
     assert (machine.device, machine.gpu, machine.num_devices) == ("cuda", "h200", 2)
     assert machine.stack["gpu"] == "NVIDIA H200"
     assert machine.stack["driver"] == "580.159.03"
+    assert machine.memory_used_bytes == 3 * 2**20
     assert {"torch", "transformers", "accelerate", "deepspeed", "python", "harness", "machine"} <= machine.stack.keys()
     assert "GPU-aaaa" not in machine.stack.values()
 
@@ -53,7 +54,7 @@ def test_a_driver_that_fails_or_mixes_devices_is_refused_in_words(fake_driver) -
     fake_driver("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     with pytest.raises(MeasurementError, match="version mismatch"):
         detect_machine("auto", lambda name: None)
-    fake_driver('printf "NVIDIA H200, 1, 5, GPU-a\\nNVIDIA L4, 1, 5, GPU-b\\n"')
+    fake_driver('printf "NVIDIA H200, 1, 0, 5, GPU-a\\nNVIDIA L4, 1, 0, 5, GPU-b\\n"')
     with pytest.raises(MeasurementError, match="differ"):
         detect_machine("cuda", lambda name: None)
 

@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 
 from benchmarks.jobs import workload_key
-from benchmarks.store import MeasurementStore, answered_keys, read_json_lines, write_json_lines
+from benchmarks.store import MeasurementStore, answered_keys, read_json_lines, read_rows, write_json_lines
 from estimator.specs.errors import MeasurementError
 from estimator.specs.measurement import SCHEMA_VERSION, Measurement
 
@@ -150,8 +150,10 @@ def test_merge_copies_each_record_once(tmp_path: Path) -> None:
     first, second = MeasurementStore(tmp_path / "a"), MeasurementStore(tmp_path / "b")
     first.append(_row())
     second.append(_row(workload_key="k2"))
-    assert first.merge(second) == 1
-    assert first.merge(second) == 0
+    write_json_lines(second.read().measurements, tmp_path / "rows.jsonl")
+    assert first.merge(second.read().measurements) == 1
+    assert first.merge(second.read().measurements) == 0
+    assert first.merge(read_rows(tmp_path / "rows.jsonl").measurements) == 0
     assert {row.workload_key for row in first.read().measurements} == {"k1", "k2"}
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.campaign import Campaign, CampaignProgress, predicted_seconds
@@ -16,13 +16,16 @@ from benchmarks.pace import Pace
 from benchmarks.store import MeasurementStore, answered_keys
 from benchmarks.sweeps import FREE_LUNCH, NAIVE, PlannedRow, grid
 from estimator.catalog.lookup import find_accelerator, nearest_names
-from estimator.specs.errors import MeasurementError, Problem, SpecError
+from estimator.specs.errors import MeasurementError, Note, Problem, SpecError
 from estimator.specs.strategy import ALL_STRATEGIES, Strategy, StrategyKind
+from estimator.specs.units import GIB, format_bytes
 
 from .options import OPTION_BY_KEY, parse_value
 from .work_items import ACCUMULATION, WorkPlan, WorkPlanner
 
 _SECONDS_PER_MINUTE = 60.0
+_IDLE_DEVICE_BYTES = GIB
+"""A driver keeps less than this for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,10 @@ def prepare_session(request: MeasureRequest, store_folder: Path) -> MeasurementS
         message = f"--num-gpus is {request.num_gpus}, but {machine.num_devices} GPUs are visible"
         raise MeasurementError.of(message, code="too_few_devices", field="num_gpus")
     plan = WorkPlanner(machine, request.num_gpus).plan(rows)
+    if machine.memory_used_bytes > _IDLE_DEVICE_BYTES:
+        used = format_bytes(machine.memory_used_bytes)
+        busy = Note(code="device_in_use", message=f"{used} of the GPU are in use: times and limits will suffer")
+        plan = replace(plan, notes=(*plan.notes, busy))
     return MeasurementSession(machine=machine, store=MeasurementStore(store_folder), plan=plan)
 
 

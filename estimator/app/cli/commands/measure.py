@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from benchmarks.campaign import CampaignProgress, CampaignSummary
-from benchmarks.store import MeasurementStore, write_json_lines
+from benchmarks.store import MeasurementStore, read_rows, write_json_lines
 from estimator.specs.errors import Problem, SpecError
 from estimator.specs.measurement import Measurement
 from estimator.specs.units import format_bytes, format_seconds
@@ -73,7 +73,10 @@ def _several(*names: str, help_text: str, metavar: str = "LIST") -> Callable[[An
     "--store", "store_folder", type=click.Path(path_type=Path), help="Folder of records. [default: user data]"
 )
 @click.option(
-    "--merge", "merged_folder", type=click.Path(path_type=Path), help="First copy the records of another store into it."
+    "--merge",
+    "merged_from",
+    type=click.Path(path_type=Path),
+    help="First copy the rows of another store or JSON lines file into it.",
 )
 @click.option(
     "--export", "export_file", type=click.Path(path_type=Path), help="At the end write the store as JSON lines."
@@ -92,7 +95,7 @@ def command(
     store_folder: Path | None,
     dry_run: bool,
     export_file: Path | None,
-    merged_folder: Path | None,
+    merged_from: Path | None,
     **parameters: Any,
 ) -> int:
     """Run short real training steps on this machine and store what was seen.
@@ -103,10 +106,10 @@ def command(
     Example: traincast measure --model pythia-160m --strategy all --micro-batch-size 1,4
     """
     folder = store_folder or default_store_folder()
-    if merged_folder is not None:
-        note(f"{MeasurementStore(folder).merge(MeasurementStore(merged_folder))} records copied from {merged_folder}")
+    if merged_from is not None:
+        _merge(folder, merged_from)
     asks_for_rows = any(parameters[name] for name in ("model", "sweep", "jobs_file", "micro_benchmarks"))
-    if not asks_for_rows and (export_file is not None or merged_folder is not None):
+    if not asks_for_rows and (export_file is not None or merged_from is not None):
         _export(folder, export_file)
         return ExitCode.OK
     session = prepare_session(_request(parameters), folder)
@@ -187,6 +190,16 @@ def _termination_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _merge(folder: Path, merged_from: Path) -> None:
+    if not merged_from.exists():
+        raise SpecError(
+            Problem(code="file_not_found", field="merge", message=f"--merge {merged_from}: no such folder or file")
+        )
+    content = read_rows(merged_from)
+    print_notes(content.notes)
+    note(f"{MeasurementStore(folder).merge(content.measurements)} records copied from {merged_from}")
 
 
 def _export(folder: Path, export_file: Path | None) -> None:
