@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 
-from rapidfuzz import process
-
 from ..specs.errors import Note, SpecError
 from ..specs.model import ModelSpec
 from .families import convnext, decoder, encoder, mamba, moe, vision
 from .families.config_fields import shown
+from .spelling import nearest_names
 
 Reader = Callable[..., tuple[ModelSpec, tuple[Note, ...]]]
 READERS: dict[str, Reader] = {
@@ -67,7 +66,7 @@ def model_from_config(
 
 def _not_modelled(name: str, model_type: str) -> SpecError:
     short = shown(model_type)
-    near = process.extractOne(model_type[:64], tuple(READERS), score_cutoff=75)
+    near = nearest_names(model_type[:64], READERS, most=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     message = f"{name}: not modelled: {short}.{hint} Known by closed form: {', '.join(sorted(READERS))}. {TRACE_HINT}."
     return SpecError.of(message, code="not_modelled", field="model_type")
