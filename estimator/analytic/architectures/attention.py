@@ -86,6 +86,9 @@ def _fused(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape
     node.batch, node.m, node.n, node.k = shape.batch, shape.length, shape.length, as_size(shape.head_dim)
     node.is_causal, node.key_value_groups = shape.is_causal, float(shape.groups)
     node.window, node.window_repeats = shape.window, shape.num_sliding_layers
+    if graph.attention is AttentionPath.FLASH and query.is_contiguous:
+        # Flash writes its output with the strides of the queries; head by head, the projection needs a copy.
+        return copy(graph, "join_heads", output)
     return output
 
 

@@ -281,10 +281,10 @@ def layer_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, has_wei
     return output
 
 
-def rms_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, has_unit_offset: bool = False) -> Tensor:
+def rms_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, scales_in_fp32: bool = False) -> Tensor:
     """RMSNorm as transformers writes it: x.float(), pow(2), mean, + eps, rsqrt, multiply, cast back, times weight.
 
-    ``has_unit_offset``: Gemma multiplies by (1 + weight) in fp32 before the cast back.
+    ``scales_in_fp32``: times weight before the cast back (OLMo 2; Gemma, by 1 + weight).
     """
     rows = x.elements * (1 / width)
     weight = graph.resident(as_size(width), requires_grad=True)
@@ -293,11 +293,9 @@ def rms_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, has_unit_
         square = pointwise(graph, name, wide, saves_input=True)
         mean = graph.new(rows, FP32_BYTES)
         graph.record(name, (square,), mean, is_reduction=True)
-        shifted = scale(graph, name, mean)
-        rsqrt = pointwise(graph, name, shifted, saves_output=True)
+        rsqrt = pointwise(graph, name, scale(graph, name, mean), saves_output=True)
         normalised = multiply(graph, name, wide, rsqrt)
-        if has_unit_offset:
-            weight = graph.resident(as_size(width), FP32_BYTES, requires_grad=True)
+        if scales_in_fp32:
             return cast(graph, name, multiply(graph, name, normalised, weight), x.width)
         return multiply(graph, name, cast(graph, name, normalised, x.width), weight)
 

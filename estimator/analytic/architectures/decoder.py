@@ -19,7 +19,7 @@ from .building_blocks import (
     rms_norm,
     scale,
 )
-from .decoder_attention import attention_branch, rotary_tables
+from .decoder_attention import attention_branch, rotary_tables, scales_norm_in_fp32
 from .decoder_parameters import BLOCK, DENSE_BLOCK, active_parameter_fraction, parameter_tensors
 from .feed_forward import experts_branch, mlp
 from .forward_graph import FP32_BYTES, INT64_BYTES, ForwardGraph, Tensor
@@ -96,7 +96,7 @@ def norm(graph: ForwardGraph, spec: DecoderSpec, name: str, x: Tensor) -> Tensor
         with graph.group(name):
             wide = layer_norm(graph, name, cast(graph, name, x, FP32_BYTES), spec.hidden_size, has_weight=False)
             return cast(graph, name, wide, x.width)
-    return rms_norm(graph, name, x, spec.hidden_size, has_unit_offset=spec.is_embedding_scaled)
+    return rms_norm(graph, name, x, spec.hidden_size, scales_in_fp32=scales_norm_in_fp32(spec))
 
 
 def _block(

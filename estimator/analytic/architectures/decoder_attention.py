@@ -12,6 +12,11 @@ def rotary_size(spec: DecoderSpec) -> int:
     return int(spec.head_dim * spec.rotary_fraction)
 
 
+def scales_norm_in_fp32(spec: DecoderSpec) -> bool:
+    """Whether RMSNorm multiplies by its weight before it casts back."""
+    return spec.model_type in ("olmo2", "gemma", "gemma2", "gemma3_text")
+
+
 def rotary_tables(graph: ForwardGraph, spec: DecoderSpec) -> tuple[Tensor, Tensor] | None:
     """cos and sin of one sample (they do not depend on the batch), made once and kept by every block."""
     if spec.position != "rope":
@@ -92,7 +97,7 @@ def _projected(graph: ForwardGraph, spec: DecoderSpec, x: Tensor) -> tuple[Tenso
         sizes = [dim, dim] if spec.qk_norm == "head" else widths[:2]
         for index, size in enumerate(sizes):
             projected[index] = rms_norm(
-                graph, f"{names[index]}_norm", projected[index], size, has_unit_offset=spec.is_embedding_scaled
+                graph, f"{names[index]}_norm", projected[index], size, scales_in_fp32=scales_norm_in_fp32(spec)
             )
     for tensor in projected:
         tensor.is_contiguous = False

@@ -122,9 +122,14 @@ def _gathered(graph: ForwardGraph, x: Tensor, elements: Size, order: Tensor) -> 
 def _grouped(
     graph: ForwardGraph, name: str, x: Tensor, rows: Size, inputs: int, outputs: int, num_experts: int
 ) -> Tensor:
-    """One grouped product; autocast lists it, so operands are cast like those of any product."""
+    """One grouped product. transformers casts its input to the dtype of the weights, then autocast casts both down.
+
+    One kernel in bf16 on Hopper and newer; elsewhere (and in fp32) PyTorch loops over the experts, which only fp32
+    is charged for here.
+    """
     if graph.is_autocast:
-        x = cast(graph, f"{name}_cast", x, graph.compute_width)
+        x = cast(graph, f"{name}_cast", cast(graph, f"{name}_cast", x, graph.parameter_width), graph.compute_width)
+    num_kernels = float(num_experts) if graph.compute_width == FP32_BYTES else 1.0
     output = graph.new(rows * outputs, x.width)
     weight = graph.resident(as_size(num_experts * inputs * outputs), graph.compute_width, requires_grad=True)
     node = graph.record(
@@ -133,8 +138,9 @@ def _grouped(
         output,
         saved=(x,),
         forward_bytes=ZERO,
+        forward_kernels=num_kernels,
         backward_bytes=ZERO,
-        backward_kernels=2.0,
+        backward_kernels=2.0 * num_kernels,
         kind=OperationKind.MATRIX_PRODUCT,
     )
     node.batch, node.m = as_size(num_experts), rows * (1 / num_experts)
