@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from estimator.specs.errors import MeasurementError, Note
 from estimator.specs.measurement import Measurement
 
-from .jobs import Job
+from .jobs import Job, JobKind
 from .launch import RUNNER_COMMAND, Ending, RunOutcome, SilenceLimits, run_jobs
 from .machine import Machine, visible_devices
 from .micro_batch_search import MicroBatchSearch
@@ -211,7 +211,8 @@ class Campaign:
         open_keys = {job.key for job in jobs}
 
         def take(job: Job, measurement: Measurement, seconds: float) -> None:
-            self._pace.take(job.predicted_seconds, seconds)
+            if job.kind is JobKind.WORKLOAD:
+                self._pace.take(job.predicted_seconds, seconds)
             self._take(job, measurement)
             open_keys.discard(job.key)
             left: list[WorkItem] = [*(other for other in jobs if other.key in open_keys), *self._later]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+HARNESS_VERSION = "1"
+"""Raised whenever the method of measuring changes, so that rows of different methods can be told apart."""
 JOB_FILE_SCHEMA = 1
 
 # Guesses that only plan a run's length; what was seen so far corrects them as it goes on.

@@ -13,7 +13,7 @@ from pathlib import Path
 from estimator.specs.errors import MeasurementError
 from estimator.specs.units import KIB, MIB
 
-from .store import HARNESS_VERSION
+from .jobs import HARNESS_VERSION
 
 _QUERY = ("name", "memory.total", "memory.used", "driver_version", "uuid")
 _DRIVER_PATIENCE_SECONDS = 30.0
@@ -134,7 +134,7 @@ def detect_machine(device: str, catalogue_name: Callable[[str], str | None]) -> 
 
 def software_stack() -> dict[str, str]:
     """Versions of the training software, ours and Python's; an absent package is an absent key."""
-    stack = {"python": platform.python_version(), "harness": str(HARNESS_VERSION)}
+    stack = {"python": platform.python_version(), "harness": HARNESS_VERSION}
     for package in _PACKAGES:
         try:
             stack[package] = metadata.version(package)

@@ -51,13 +51,13 @@ def measurement_of(
     memory_limit_bytes: float | None = None,
 ) -> Measurement:
     """The record of a result: what the runner saw, with our own word on what was asked and where."""
-    runner_stack, details = measured.get("stack"), measured.get("details")
+    details = measured.get("details")
     content = {
         **measured,
         "schema": SCHEMA_VERSION,
         "workload": dict(job.workload),
         "workload_key": job.key,
-        "stack": {**(runner_stack if isinstance(runner_stack, Mapping) else {}), **stack},
+        "stack": _merged_stack(measured.get("stack"), stack),
         "date": measured.get("date") or current_date(),
         "details": {**(details if isinstance(details, Mapping) else {}), **_job_details(job)},
     }
@@ -73,6 +73,12 @@ def measurement_of(
         peak_flop_per_second=job.peak_flop_per_second,
         memory_limit_bytes=min((limit for limit in limits if limit is not None), default=None),
     )
+
+
+def _merged_stack(seen_by_runner: object, seen_by_us: Mapping[str, str]) -> dict[str, object]:
+    """The runner knows its builds best; what the rows of one campaign are recognised by is ours."""
+    ours = {name: seen_by_us[name] for name in ("gpu", "commit") if name in seen_by_us}
+    return {**seen_by_us, **(seen_by_runner if isinstance(seen_by_runner, Mapping) else {}), **ours}
 
 
 def failed_measurement(job: Job, reason: str, stack: Mapping[str, str]) -> Measurement:

@@ -20,9 +20,6 @@ import msgspec
 from estimator.specs.errors import MeasurementError, Note
 from estimator.specs.measurement import SCHEMA_VERSION, Measurement
 
-HARNESS_VERSION = 1
-"""Raised whenever the way of measuring changes, so that rows of different methods can be told apart."""
-
 _RECORD_SUFFIX = ".json"
 _TEMPORARY_PREFIX = ".writing-"
 _RESERVED_BYTES = 64 * 1024
@@ -50,8 +47,8 @@ class StoreContent:
 
 
 def stack_key(stack: Mapping[str, str]) -> tuple[str, ...]:
-    """The part of a stack that makes two measurements comparable."""
-    return tuple(stack.get(name, "") for name in STACK_IDENTITY)
+    """The part of a stack that makes two measurements comparable; of ``2.11.0+cu130`` the release counts."""
+    return tuple(stack.get(name, "").partition("+")[0] for name in STACK_IDENTITY)
 
 
 class Slot:

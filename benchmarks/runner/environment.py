@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .protocol import HARNESS_VERSION
+from ..jobs import HARNESS_VERSION
 
 _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "triton", "bitsandbytes", "flash_attn", "mamba_ssm")
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "OMP_NUM_THREADS", "NCCL_NVLS_ENABLE")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HARNESS_VERSION = "1"
-"""Raised whenever the method of measuring changes, so that old rows stay distinguishable."""
 SCHEMA = 1
 _PROGRESS_INTERVAL_SECONDS = 2.0
 

@@ -41,7 +41,7 @@ def test_rows_of_one_process_are_stored_with_provenance(tmp_path: Path) -> None:
     assert [row.status for row in summary.measurements] == ["ok"] * 3
     assert {row.workload_key for row in rows} == {job.key for job in jobs}
     assert len({row.details["process_id"] for row in rows}) == 1
-    assert all(row.stack == {**STACK, "runner": "fake"} for row in rows), "what the harness saw wins"
+    assert all(row.stack == {**STACK, "runner": "fake"} for row in rows)
     assert all(row.date and "model_config_key" in row.details for row in rows)
     assert [progress.num_left for progress in seen] == [2, 1, 0]
     assert not list(MeasurementStore(tmp_path).runs_folder.iterdir())

@@ -1,11 +1,15 @@
 """``traincast measure`` from the outside, with the fake runner in place of the training software."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.campaign import BoundarySearch
+from benchmarks.h200_sweeps import SWEEPS
+from benchmarks.jobs import Job
 from benchmarks.store import MeasurementStore
 from estimator.app.cli.main import run
 from estimator.app.session import measuring
@@ -147,3 +151,53 @@ def test_the_store_is_exported_and_merged(measure: Any, tmp_path: Path) -> None:
     assert code == 0
     assert "1 records copied" in err
     assert len(MeasurementStore(other).read().measurements) == 1
+
+
+@pytest.fixture
+def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose driver names one H200."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    driver = programs / "nvidia-smi"
+    driver.write_text('#!/bin/sh\necho "NVIDIA H200, 143771, 3, 580.159.03, GPU-aaaa"\n')
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("sweep", list(SWEEPS))
+def test_every_sweep_is_understood_on_its_gpu(sweep: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = run(["measure", "--sweep", sweep, "--dry-run", "--format", "json", "--store", str(tmp_path)])
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document["machine"]["gpu"] == "NVIDIA H200"
+    assert len(document["rows"]) >= 0.9 * len(SWEEPS[sweep]())
+    if sweep != "h200-micro":
+        assert all(row["expected_step_seconds"] > 0 for row in document["rows"])
+
+
+@pytest.mark.usefixtures("h200")
+def test_a_row_carries_what_makes_it_impossible(tmp_path: Path) -> None:
+    request = measuring.MeasureRequest(
+        models=("pythia-1b",), device="cuda", micro_batch_sizes=(4,), axes={"precision": ("bf16", "fp32")}
+    )
+    session = measuring.prepare_session(request, tmp_path)
+    half, full = (item for item in session.plan.items if isinstance(item, Job))
+    assert half.workload["gpu"] == "h200"
+    assert half.workload["max_grad_norm"] == 1.0
+    assert half.peak_flop_per_second == pytest.approx(989e12, rel=0.01)
+    assert full.peak_flop_per_second == pytest.approx(half.peak_flop_per_second / 2, rel=0.01)
+    # 6 x parameters x tokens, attention and embeddings aside.
+    assert half.model_flops_per_step == pytest.approx(6 * 0.91e9 * 4 * 2048, rel=0.15)
+
+
+@pytest.mark.usefixtures("h200")
+def test_a_search_starts_at_what_the_estimator_thinks_fits(tmp_path: Path) -> None:
+    request = measuring.MeasureRequest(
+        models=("pythia-410m",), device="cuda", micro_batch_sizes=None, axes={"gpu_memory_gib": (16.0, 40.0)}
+    )
+    items = measuring.prepare_session(request, tmp_path).plan.items
+    guesses = [item.search.guess for item in items if isinstance(item, BoundarySearch)]
+    assert len(guesses) == 2
+    assert 1 <= guesses[0] < guesses[1]

@@ -27,6 +27,8 @@ ACCUMULATION = "gradient_accumulation_steps"
 _STAND_IN_GPU = "h200"
 """Fills in defaults where the catalogue lacks the machine's device (a CPU, say); nothing is expected of it then."""
 _LARGEST_GUESS = 4096
+_SAFE_MEMORY_FRACTION = 0.9
+"""Rows that are not about memory stay below: an out-of-memory costs a fresh process."""
 _ROW_KEYS = (
     "model",
     "set",
@@ -100,11 +102,12 @@ class WorkPlanner:
                 items.append(self._search(entry))
             else:
                 expected = next(estimates)
-                if row.only_if_it_fits and expected is not None and expected.fits == "no":
+                if row.only_if_it_fits and expected is not None and _may_run_out(expected):
                     left_out += 1
                 else:
                     items.append(self._job(entry, entry.prepared.workload, expected))
-        note = Note(code="left_out", message=f"{left_out} rows are left out: the estimate says that they do not fit")
+        message = f"{left_out} rows are left out: they may run out of memory, says the estimate"
+        note = Note(code="left_out", message=message)
         return WorkPlan(items=tuple(items), notes=(note,) if left_out else ())
 
     def _prepare(self, row: PlannedRow) -> _PreparedRow:
@@ -144,7 +147,7 @@ class WorkPlanner:
         """What the estimator expects; None where the catalogue has no such device."""
         if self._accelerator is None or not workloads:
             return [None] * len(workloads)
-        table = estimate_many(workloads, coefficients_in_use(None, workloads[0].cluster))
+        table = estimate_many(workloads, coefficients_in_use(None))
         return [table.estimate(index) for index in range(len(workloads))]
 
     def _job(self, entry: _PreparedRow, workload: Workload, expected: Estimate | None) -> Job:
@@ -218,6 +221,10 @@ class WorkPlanner:
             num_steps=row.num_steps,
             min_seconds=row.min_seconds,
         )
+
+
+def _may_run_out(expected: Estimate) -> bool:
+    return expected.peak_reserved_bytes.expected > _SAFE_MEMORY_FRACTION * expected.usable_memory_bytes
 
 
 def _known_accelerator(name: str) -> Accelerator | None:
