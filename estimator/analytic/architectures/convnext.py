@@ -4,7 +4,9 @@ from ...specs.models.convnext import ConvNextSpec
 from ...specs.operations import SAMPLES, OperationContext, OperationList, ParameterKind, ParameterTensor, Size, as_size
 from .building_blocks import activation, add, convolution, layer_norm, linear, multiply, scale
 from .forward_graph import FP32_BYTES, ForwardGraph, Tensor
-from .image_blocks import (
+from .lowering import operations_of
+from .sample_blocks import (
+    block_edge,
     classify,
     drop_path,
     image_batch_bytes,
@@ -12,7 +14,6 @@ from .image_blocks import (
     mean_over_positions,
     pixels,
 )
-from .lowering import operations_of
 
 KERNEL = 7
 """Side of the depthwise window."""
@@ -89,9 +90,10 @@ def operation_list(spec: ConvNextSpec, context: OperationContext) -> OperationLi
     for stage, (width, depth) in enumerate(zip(spec.hidden_sizes, spec.depths, strict=True)):
         if stage > 0:
             x = _downsampling(graph, spec, stage, x)
+        x = block_edge(graph, "stage_input", x)
         block_input = _stream(graph, spec, x, stage)
         with graph.block(block_name(stage), depth, (_mean_of(graph, x, block_input, depth),), class_name=class_name):
-            x = graph.own(_block(graph, spec, stage, width, block_input))
+            x = graph.own(block_edge(graph, "block_output", _block(graph, spec, stage, width, block_input)))
     pooled = mean_over_positions(graph, "pooling", x, spec.hidden_sizes[-1])
     pooled = layer_norm(graph, "final_norm", pooled, spec.hidden_sizes[-1])
     classify(graph, pooled, spec.hidden_sizes[-1], spec.num_labels)
@@ -144,9 +146,9 @@ def _downsampling(graph: ForwardGraph, spec: ConvNextSpec, stage: int, x: Tensor
 
 def _stream(graph: ForwardGraph, spec: ConvNextSpec, x: Tensor, stage: int) -> Tensor:
     """The residual stream as all but the first block of a stage find it: under autocast the fp32 layer scale
-    promotes it, though a stage begins with the 16 bit of its convolution."""
+    promotes it, though a stage begins with the 16 bit of its convolution; the stem's norm starts in fp32."""
     is_promoted = spec.has_layer_scale or stage == 0
-    return graph.new(x.elements, max(x.width, graph.parameter_width) if is_promoted else x.width)
+    return graph.new(x.elements, graph.parameter_width if is_promoted else x.width)
 
 
 def _mean_of(graph: ForwardGraph, first: Tensor, later: Tensor, depth: int) -> Tensor:

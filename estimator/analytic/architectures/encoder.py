@@ -3,10 +3,10 @@
 from ...specs.models.encoder import EncoderSpec
 from ...specs.operations import TOKENS, OperationContext, OperationList, ParameterKind, ParameterTensor
 from .attention import AttentionShape, attention
-from .building_blocks import activation, add, cast, cross_entropy, dropout, embedding, layer_norm, linear
+from .building_blocks import activation, add, cross_entropy, dropout, embedding, layer_norm, linear
 from .forward_graph import INT64_BYTES, ForwardGraph, Tensor
-from .image_blocks import first_token, heads
 from .lowering import operations_of
+from .sample_blocks import block_edge, first_token, heads
 
 BLOCK = "layer"
 
@@ -66,10 +66,9 @@ def operation_list(spec: EncoderSpec, context: OperationContext) -> OperationLis
     graph = ForwardGraph(context)
     x = _embeddings(graph, spec)
     class_name = "BertLayer" if spec.model_type == "bert" else "RobertaLayer"
-    block_input = graph.new(x.elements, _block_input_width(graph, x))
-    with graph.block(BLOCK, spec.num_hidden_layers, (block_input,), class_name=class_name):
-        own = cast(graph, "block_input_cast", graph.own(x), block_input.width)
-        x = _layer(graph, spec, own)
+    x = block_edge(graph, "first_block_input", x)
+    with graph.block(BLOCK, spec.num_hidden_layers, (x,), class_name=class_name):
+        x = block_edge(graph, "block_output", _layer(graph, spec, graph.own(x)))
     x = graph.own(x)
     if spec.head == "pre_training":
         _next_sentence(graph, spec, x)
@@ -80,11 +79,6 @@ def operation_list(spec: EncoderSpec, context: OperationContext) -> OperationLis
         parameters=parameter_tensors(spec),
         input_bytes=TOKENS * (3 * INT64_BYTES),  # ids, attention mask, labels
     )
-
-
-def _block_input_width(graph: ForwardGraph, x: Tensor) -> int:
-    """FSDP2's mixed precision casts the inputs of every wrapped block to the dtype of its weights."""
-    return min(x.width, graph.parameter_width)
 
 
 def _embeddings(graph: ForwardGraph, spec: EncoderSpec) -> Tensor:

@@ -18,6 +18,7 @@ from ...specs.operations import (
 from .building_blocks import add, cast, copy, cross_entropy, embedding, linear, pointwise, rms_norm, scale
 from .forward_graph import FP32_BYTES, INT64_BYTES, ForwardGraph, Tensor
 from .lowering import operations_of
+from .sample_blocks import block_edge
 
 BLOCK = "block"
 
@@ -70,9 +71,11 @@ def operation_list(spec: MambaSpec, context: OperationContext) -> OperationList:
     """
     graph = ForwardGraph(context)
     x = embedding(graph, "embeddings", spec.vocab_size, spec.hidden_size)
-    stream = graph.new(x.elements, FP32_BYTES if spec.residual_in_fp32 else x.width)
-    with graph.block(BLOCK, spec.num_hidden_layers, (_block_input(graph, stream),), class_name="MambaBlock"):
-        x = _block(graph, spec, stream)
+    # From the second block on the stream is fp32, unless the edge of a wrapped block narrows it again.
+    is_wide = spec.residual_in_fp32 and not graph.is_autocast
+    stream = graph.new(x.elements, FP32_BYTES if is_wide else x.width)
+    with graph.block(BLOCK, spec.num_hidden_layers, (stream,), class_name="MambaBlock"):
+        x = block_edge(graph, "block_output", _block(graph, spec, stream))
     x = rms_norm(graph, "final_norm", graph.own(x), spec.hidden_size)
     x = cast(graph, "head_cast", x, graph.parameter_width)
     logits = linear(graph, "lm_head", x, spec.hidden_size, spec.vocab_size, has_bias=False)
@@ -86,15 +89,8 @@ def operation_list(spec: MambaSpec, context: OperationContext) -> OperationList:
     )
 
 
-def _block_input(graph: ForwardGraph, stream: Tensor) -> Tensor:
-    """What a block is handed: FSDP2's mixed precision casts it to the dtype of the weights."""
-    is_cast = graph.is_autocast and graph.parameter_width < stream.width
-    return graph.new(stream.elements, graph.parameter_width) if is_cast else stream
-
-
-def _block(graph: ForwardGraph, spec: MambaSpec, stream: Tensor) -> Tensor:
+def _block(graph: ForwardGraph, spec: MambaSpec, x: Tensor) -> Tensor:
     """Norm of the stream in the dtype of the weights, mixer, sum with the stream in fp32."""
-    x = cast(graph, "block_input_cast", stream, _block_input(graph, stream).width)
     residual = cast(graph, "residual_upcast", x, FP32_BYTES) if spec.residual_in_fp32 else x
     with graph.residual(residual):
         y = rms_norm(graph, "norm", cast(graph, "norm_cast", x, graph.parameter_width), spec.hidden_size)

@@ -5,7 +5,8 @@ from ...specs.operations import SAMPLES, OperationContext, OperationList, Parame
 from .attention import AttentionShape, attention
 from .building_blocks import activation, add, cast, concatenate, convolution, dropout, layer_norm, linear, multiply
 from .forward_graph import FP32_BYTES, ForwardGraph, Tensor
-from .image_blocks import (
+from .lowering import operations_of
+from .sample_blocks import (
     classify,
     drop_path,
     first_token,
@@ -15,7 +16,6 @@ from .image_blocks import (
     mean_over_positions,
     pixels,
 )
-from .lowering import operations_of
 
 BLOCK = "layer"
 

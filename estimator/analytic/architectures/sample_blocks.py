@@ -1,7 +1,7 @@
-"""Kernels that classifiers of images (and of whole samples) add to the shared building blocks."""
+"""Kernels that these families add to the shared building blocks: classification heads, edges of wrapped blocks."""
 
 from ...specs.operations import SAMPLES, ZERO, Size, as_size
-from .building_blocks import cross_entropy, linear, multiply, scale
+from .building_blocks import cast, cross_entropy, linear, multiply, scale
 from .forward_graph import FP32_BYTES, INT64_BYTES, ForwardGraph, Tensor
 
 
@@ -29,6 +29,13 @@ def drop_path(graph: ForwardGraph, name: str, x: Tensor, rate: float) -> Tensor:
         drawn = graph.new(SAMPLES, x.width, requires_grad=False)
         graph.record(name, (), drawn, forward_kernels=3.0)
         return multiply(graph, name, scale(graph, name, x), drawn)
+
+
+def block_edge(graph: ForwardGraph, name: str, x: Tensor) -> Tensor:
+    """What enters or leaves a block that FSDP2 wraps: its mixed precision policy, as accelerate sets it, casts inputs
+    and outputs of every wrapped block to the dtype of the gathered weights. Nothing happens elsewhere."""
+    is_narrowed = graph.is_autocast and graph.parameter_width < x.width
+    return cast(graph, name, x, graph.parameter_width) if is_narrowed else x
 
 
 def heads(graph: ForwardGraph, x: Tensor) -> Tensor:
