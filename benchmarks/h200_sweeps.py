@@ -216,6 +216,24 @@ def h200_sharded() -> list[PlannedRow]:
     ]
 
 
+def several_gpus() -> list[PlannedRow]:
+    """Data parallel, ZeRO and FSDP with ``--num-gpus`` above 1; accumulation shows what is communicated how often."""
+    resident = [strategy for strategy in ALL_STRATEGIES if not (strategy.offload or strategy.activation_checkpointing)]
+    offloading = [strategy for strategy in ALL_STRATEGIES if strategy.offload and not strategy.activation_checkpointing]
+    rows = []
+    for name, size, strategies, accumulation in (
+        ("pythia-410m", 1, resident, 1),
+        ("pythia-1b", 2, resident, 1),
+        ("pythia-410m", 1, resident, 4),
+        ("vit-large-16-21k", 1, resident, 1),
+        ("pythia-1b", 1, offloading, 1),
+        ("roberta-large", 1, resident, 1),
+    ):
+        options = {**BY_NAME[name].options(size), "gradient_accumulation_steps": accumulation}
+        rows += [_plain({**options, **strategy_options(strategy)}, num_warmup_steps=1) for strategy in strategies]
+    return rows
+
+
 _REPEATED = (
     ("pythia-70m", 0),
     ("gpt2", 0),
@@ -243,6 +261,7 @@ SWEEPS = {
     "h200-compile": h200_compile,
     "h200-naive": h200_naive,
     "h200-repeat": h200_repeat,
+    "several-gpus": several_gpus,
 }
 """By name, in the order in which short GPU time is best spent."""
 

@@ -26,6 +26,7 @@ def judged(
     findings = (
         _too_fast(measurement, model_flops_per_step, peak_flop_per_second),
         _too_much_memory(measurement, memory_limit_bytes),
+        _other_kernels(measurement),
     )
     reasons = [finding for finding in findings if finding is not None]
     return replace(measurement, status="refused", reason="; ".join(reasons)) if reasons else measurement
@@ -44,6 +45,13 @@ def _too_fast(measurement: Measurement, model_flops: float | None, peak: float |
     if fraction <= 1.0:
         return None
     return f"a step of {seconds:.4g} s means {fraction:.0%} of the dense peak, which no hardware reaches"
+
+
+def _other_kernels(measurement: Measurement) -> str | None:
+    """Mamba through transformers' loop over the sequence is one to two orders slower than Mamba."""
+    if measurement.details.get("fused_scan_kernels") is not False:
+        return None
+    return "ran without the fused scan kernels (mamba_ssm, causal_conv1d): this is not what Mamba costs"
 
 
 def _too_much_memory(measurement: Measurement, limit: float | None) -> str | None:

@@ -25,6 +25,7 @@ def main() -> None:
         if model == "no-start":
             sys.exit("ImportError: No module named 'torch'")
         report("started", id=job_id)
+        time.sleep(job.get("model_config", {}).get("initializer_range", 0))
         behave(model, job_id, workload, report)
         if model == "exits-after-oom" or (model == "fits-8" and workload["micro_batch_size"] > 8):
             return

@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,13 @@ from estimator.app.session import measuring
 from .campaign_setup import FAKE_RUNNER
 
 _CONFIG = {
-    "model_type": "gpt_neox", "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 256, "max_position_embeddings": 64,
+    "model_type": "gpt_neox",
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 256,
+    "max_position_embeddings": 64,
 }
 
 
@@ -114,7 +123,10 @@ def test_a_file_of_workloads(measure: Any, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(
-    measure: Any, tmp_path: Path, options: tuple[str, ...], words: str,
+    measure: Any,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    words: str,
 ) -> None:
     code, out, err = measure(*options)
     assert code == 2
@@ -146,11 +158,66 @@ def test_the_store_is_exported_and_merged(measure: Any, tmp_path: Path) -> None:
     assert len(exported.read_text().splitlines()) == 1
     other = tmp_path / "other"
     code, _, err = measure(
-        "--merge", str(tmp_path / "data" / "measurements"), "--store", str(other), model_name=None,
+        "--merge",
+        str(tmp_path / "data" / "measurements"),
+        "--store",
+        str(other),
+        model_name=None,
     )
     assert code == 0
     assert "1 records copied" in err
     assert len(MeasurementStore(other).read().measurements) == 1
+
+
+_PROGRAM = """
+import sys
+from estimator.app.cli.main import main
+from estimator.app.session import measuring
+measuring.RUNNER_COMMAND = (sys.argv.pop(1),)
+main()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_exits_130_with_what_it_has(tmp_path: Path, how: signal.Signals) -> None:
+    model = tmp_path / "config.json"
+    # Seconds that the fake runner takes a row.
+    model.write_text(json.dumps({**_CONFIG, "initializer_range": 0.2}))
+    sizes = ",".join(str(size) for size in range(1, 200))
+    command = [
+        sys.executable,
+        "-c",
+        _PROGRAM,
+        *FAKE_RUNNER,
+        "measure",
+        "--device",
+        "cpu",
+        "--model",
+        str(model),
+        "--sequence-length",
+        "16",
+        "--micro-batch-size",
+        sizes,
+        "--format",
+        "json",
+        "--store",
+        str(tmp_path / "store"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    store = MeasurementStore(tmp_path / "store")
+    give_up = time.monotonic() + 60
+    while len(store.read().measurements) < 3:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    process.send_signal(how)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    rows = json.loads(out)["rows"]
+    assert 2 <= len(rows) < 199
+    # One may have been stored at the very moment, before it was counted.
+    assert 0 <= len(store.read().measurements) - len(rows) <= 1
+    assert "goes on from there" in err
+    assert "Traceback" not in err
 
 
 @pytest.fixture
