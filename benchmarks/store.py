@@ -24,7 +24,7 @@ _RECORD_SUFFIX = ".json"
 _TEMPORARY_PREFIX = ".writing-"
 _RESERVED_BYTES = 64 * 1024
 """More than a record takes: tens of raw samples, or the micro-benchmarks of a machine."""
-_MAX_ERRORS = 2
+_MAX_FAILURES = 2
 """A row that failed this often is not tried again."""
 
 STACK_IDENTITY = ("gpu", "torch", "transformers", "accelerate", "deepspeed", "harness")
@@ -138,12 +138,13 @@ class MeasurementStore:
 
 
 def answered_keys(measurements: Iterable[Measurement], stack: Mapping[str, str]) -> frozenset[str]:
-    """Keys of workloads that need no new run on this stack: measured, out of memory, refused, or failed twice."""
+    """Keys of workloads that need no new run on this stack: measured, out of memory, or twice failed or refused
+    (a busy machine may spoil a clock once)."""
     identity = stack_key(stack)
     here = [measurement for measurement in measurements if stack_key(measurement.stack) == identity]
-    failures = Counter(measurement.workload_key for measurement in here if measurement.status == "error")
-    answered = {measurement.workload_key for measurement in here if measurement.status != "error"}
-    return frozenset(answered | {key for key, count in failures.items() if count >= _MAX_ERRORS})
+    failures = Counter(row.workload_key for row in here if row.status in ("error", "refused"))
+    answered = {row.workload_key for row in here if row.status in ("ok", "oom")}
+    return frozenset(answered | {key for key, count in failures.items() if count >= _MAX_FAILURES})
 
 
 def read_json_lines(path: Path) -> Iterator[Measurement | Note]:

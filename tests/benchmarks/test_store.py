@@ -142,6 +142,7 @@ def test_a_row_answers_on_its_own_stack_only_and_errors_are_tried_twice() -> Non
     error = _row(workload_key="k2", status="error")
     assert answered_keys([_row(), error], STACK) == {"k1"}
     assert answered_keys([error, error, _row(workload_key="k3", status="oom")], STACK) == {"k2", "k3"}
+    assert answered_keys([_row(status="refused")], STACK) == frozenset()
     assert answered_keys([_row()], {**STACK, "torch": "2.13.0"}) == frozenset()
     assert answered_keys([_row()], {**STACK, "torch": "2.11.0+cu130"}) == {"k1"}
     assert answered_keys([_row()], {**STACK, "commit": "another"}) == {"k1"}
