@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +29,14 @@ class Block:
 
 
 def find_blocks(model: nn.Module) -> tuple[Block, ...]:
-    """What activation checkpointing and sharding wrap one by one, outermost, in order; grouped where equal.
+    """What activation checkpointing and sharding wrap one by one, in order; grouped where equal.
 
-    transformers marks its blocks by a base class; in other models they are the elements of the lists of composite
-    modules of one class. Blocks are equal when their classes, parameter shapes and switches are.
+    transformers marks its blocks by a base class (of nested ones, the inner: Swin's layers, not its stages); in other
+    models they are the equal elements of lists. Blocks are equal when their classes, parameter shapes and switches are.
     """
-    paths = list(_marked_blocks(model)) or list(_listed_blocks(model))
     names: dict[tuple[str, Any], str] = {}
     blocks = []
-    for path in paths:
+    for path in _marked_blocks(model) or _listed_blocks(model):
         module = model.get_submodule(path)
         container, _, index = path.rpartition(".")
         pattern = (f"{container}.*" if container else "*") if index.isdigit() else path
@@ -50,28 +48,47 @@ def find_blocks(model: nn.Module) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _marked_blocks(model: nn.Module) -> Iterator[str]:
-    found: list[str] = []
-    for path, module in model.named_modules():
-        is_marked = any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
-        if is_marked and not any(path.startswith(outer + ".") for outer in found):
-            found.append(path)
-            yield path
+def _marked_blocks(model: nn.Module) -> list[str]:
+    marked = [
+        path
+        for path, module in model.named_modules()
+        if any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
+    ]
+    return [path for path in marked if not any(other.startswith(path + ".") for other in marked)]
 
 
-def _listed_blocks(model: nn.Module) -> Iterator[str]:
-    found: list[str] = []
-    for path, module in model.named_modules():
-        if not isinstance(module, _CONTAINERS) or len(module) < 2:
-            continue
-        if any(path == outer or path.startswith(outer + ".") for outer in found):
-            continue
-        children = list(module)
-        is_equal = len({type(child) for child in children}) == 1
-        if is_equal and any(True for _ in children[0].children()) and any(True for _ in children[0].parameters()):
-            for index in range(len(children)):
-                found.append(f"{path}.{index}" if path else str(index))
-                yield found[-1]
+def _listed_blocks(model: nn.Module) -> list[str]:
+    """Elements of lists of composite modules of one class, at least two of them equal (stages of a convolutional
+    network are all different: their layers are the blocks); then also lone elements of those classes."""
+    lists = [
+        (path, list(module))
+        for path, module in model.named_modules()
+        if isinstance(module, _CONTAINERS) and _is_list_of_composites(module)
+    ]
+    chosen: list[str] = []
+    classes: set[type] = set()
+    for path, elements in lists:
+        is_inside = any(path.startswith(outer + ".") for outer in chosen)
+        if not is_inside and len({_signature(element) for element in elements}) < len(elements):
+            chosen += [f"{path}.{index}" if path else str(index) for index in range(len(elements))]
+            classes.add(type(elements[0]))
+    lone = {
+        f"{path}.{index}" if path else str(index)
+        for path, elements in lists
+        for index, element in enumerate(elements)
+        if type(element) in classes
+    }
+    found = {*chosen, *(path for path in lone if not any(path.startswith(outer + ".") for outer in chosen))}
+    return [path for path, _ in model.named_modules() if path in found]
+
+
+def _is_list_of_composites(module: nn.Module) -> bool:
+    children = list(module.children())
+    return (
+        len({type(child) for child in children}) == 1
+        and any(True for _ in children[0].children())
+        and any(True for _ in children[0].parameters())
+    )
 
 
 def _signature(module: nn.Module) -> tuple[Any, ...]:

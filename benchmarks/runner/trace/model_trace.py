@@ -71,9 +71,13 @@ def trace_model(
     attentions: tuple[str, ...],
     check_length: int | None,
     source: str,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None] = lambda phase: None,
+    numerics: tuple[Numerics, ...] = tuple(Numerics),
 ) -> TracedModel:
-    """All variants: four numerics, each with the fused attention kernel and with eager attention."""
+    """Every variant of ``numerics`` and ``attentions`` (``sdpa``: the fused kernel; ``eager``).
+
+    AUTOCAST must be among them: its casts tell what kind each parameter is.
+    """
     progress("building")
     full = subject.build(attentions[0])
     blocks = find_blocks(full)
@@ -85,14 +89,13 @@ def trace_model(
             break  # the model knows no other attention than what was traced already
         model = full if attention == attentions[0] else subject.build(attention)
         tracer = _Tracer(subject, model, blocks, check_length)
-        # Autocast first: its casts tell what kind each parameter is.
-        for numerics in sorted(Numerics, key=lambda value: value is not Numerics.AUTOCAST):
-            path = _attention_path(attention, numerics)
-            progress(f"tracing {numerics}/{path}")
-            variant, plan = tracer.variant(numerics, path, plan)
-            if numerics is Numerics.AUTOCAST:
+        for chosen in sorted(numerics, key=lambda value: value is not Numerics.AUTOCAST):
+            path = _attention_path(attention, chosen)
+            progress(f"tracing {chosen}/{path}")
+            variant, plan = tracer.variant(chosen, path, plan)
+            if chosen is Numerics.AUTOCAST:
                 parameters.learn(variant)
-            variants[f"{numerics}/{path}"] = replace(variant.list, parameters=parameters.tensors)
+            variants[f"{chosen}/{path}"] = replace(variant.list, parameters=parameters.tensors)
     return TracedModel(
         name=subject.name,
         source=source,
@@ -101,7 +104,7 @@ def trace_model(
         max_position_embeddings=subject.max_position_embeddings,
         image_size=subject.image_size,
         vocab_size=subject.vocab_size,
-        provenance=_provenance(subject, plan),
+        provenance=_provenance(subject, _depth(blocks, plan)),
     )
 
 
@@ -118,15 +121,20 @@ def _has_fused_attention(variants: Mapping[str, OperationList]) -> bool:
     )
 
 
-def _provenance(subject: Subject, plan: _Plan | None) -> dict[str, str]:
-    found = {"class": subject.class_name, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+def _depth(blocks: tuple[Block, ...], plan: _Plan | None) -> str:
+    is_deep = any(count > LONG for count in Counter(block.group for block in blocks).values())
+    if plan is not None and plan.is_shortened and is_deep:
+        return f"extrapolated from {SHORT} and {LONG} blocks of a kind"
+    return "traced in full"
+
+
+def _provenance(subject: Subject, depth: str) -> dict[str, str]:
+    found = {"depth": depth, "class": subject.class_name, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     for package in ("torch", "transformers", "traincast"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    if plan is not None:
-        found["depth"] = f"extrapolated from {SHORT} and {LONG} blocks" if plan.is_shortened else "traced in full"
     if subject.notes:
         found["notes"] = "; ".join(subject.notes)
     return found
@@ -144,6 +152,7 @@ class _Parameters:
         self.tensors: tuple[ParameterTensor, ...] = ()
 
     def learn(self, variant: _Variant) -> None:
+        """From the first variant under autocast."""
         if self.tensors:
             return
         self.tensors = tuple(

@@ -79,9 +79,16 @@ class FakeCopy:
 
 
 class _Location:
-    """The module that runs, and the blocks seen so far."""
+    """The module that runs, and the blocks seen so far.
 
-    def __init__(self, model: nn.Module, position: Mapping[str, Block]) -> None:
+    ``boundary_dtype``: floating tensors that enter or leave a block are cast to it, as FSDP2's mixed precision policy
+    of accelerate does (``cast_forward_inputs``, ``output_dtype``).
+    """
+
+    def __init__(
+        self, model: nn.Module, position: Mapping[str, Block], *, boundary_dtype: torch.dtype | None = None
+    ) -> None:
+        self._boundary_dtype = boundary_dtype
         self._stack: list[tuple[str, nn.Module]] = [("", model)]
         self._position = position
         self._seen_inputs: set[int] = set()
@@ -91,7 +98,7 @@ class _Location:
         self._handles = []
         for path, module in model.named_modules():
             self._handles.append(module.register_forward_pre_hook(self._entering(path), with_kwargs=True, prepend=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+            self._handles.append(module.register_forward_hook(self._leaving(path), always_call=True))
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -107,18 +114,28 @@ class _Location:
     def is_causal(self) -> bool:
         return getattr(self._stack[-1][1], "is_causal", False) is True
 
-    def _entering(self, path: str) -> Callable[..., None]:
+    def _entering(self, path: str) -> Callable[..., Any]:
         block = self._position.get(path)
 
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
             self._stack.append((path, module))
-            if block is not None:
-                self._note_block(block, (args, kwargs))
+            if block is None:
+                return None
+            if self._boundary_dtype is not None:
+                args, kwargs = _cast(args, self._boundary_dtype), _cast(kwargs, self._boundary_dtype)
+            self._note_block(block, (args, kwargs))
+            return args, kwargs
 
         return enter
 
-    def _leave(self, module: nn.Module, *_: Any) -> None:
-        self._stack.pop()
+    def _leaving(self, path: str) -> Callable[..., Any]:
+        def leave(module: nn.Module, inputs: Any, output: Any) -> Any:
+            if path in self._position and self._boundary_dtype is not None:
+                output = _cast(output, self._boundary_dtype)
+            self._stack.pop()
+            return output
+
+        return leave
 
     def _note_block(self, block: Block, inputs: Any) -> None:
         self.block_calls[block.group] = self.block_calls.get(block.group, 0) + 1
@@ -150,8 +167,9 @@ def trace_once(
         copy.set_dtype(dtype, with_buffers=run.numerics is Numerics.LOW_PRECISION)
         model = copy.model
         model.train()
-        batch = _cast_batch(inputs(run.micro_batch_size, run.sequence_length), dtype)
-        location = _Location(model, position)
+        batch = _cast(inputs(run.micro_batch_size, run.sequence_length), dtype)
+        is_fsdp = run.numerics is Numerics.AUTOCAST_CAST_WEIGHTS
+        location = _Location(model, position, boundary_dtype=dtype if is_fsdp else None)
         parameters = dict(model.named_parameters())
         recorder = Recorder(
             parameters=parameters.values(),
@@ -195,11 +213,15 @@ def trace_once(
         )
 
 
-def _cast_batch(batch: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    return {
-        name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for name, value in batch.items()
-    }
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    """Floating tensors in nested values, in another dtype."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if type(value) in (tuple, list):
+        return type(value)(_cast(item, dtype) for item in value)
+    if type(value) is dict:
+        return {name: _cast(item, dtype) for name, item in value.items()}
+    return value
 
 
 @contextmanager

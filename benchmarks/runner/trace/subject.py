@@ -81,6 +81,9 @@ def subject_from_config(fields: Mapping[str, Any], *, name: str, image_size: int
     named = [entry for entry in trainable if entry[0].__name__ in (config.architectures or ())]
     model_class, task = (named or trainable)[0]
     notes += _prepare(config, image_size if task == "images" else None)
+    if getattr(config, "decoder_start_token_id", 0) is None or not hasattr(config, "decoder_start_token_id"):
+        # Encoder-decoders shift labels by it; which token it is costs nothing.
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
     text = config.get_text_config()
     vocab_size = getattr(text, "vocab_size", None)
     positions = getattr(text, "max_position_embeddings", None) or getattr(text, "max_target_positions", None)
