@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import conv2d, linear, scaled_dot_product_attention
 
 from .bench_timer import BenchTimer, rotating
@@ -44,7 +43,7 @@ def matrix_products(timer: BenchTimer, *, is_tiny: bool) -> None:
         timer.case(
             "matrix_product", {"precision": precision, "kind": kind, "m": m, "k": k, "n": n},
             lambda p=precision, kd=kind, s=shape: _matrix_product(timer.device, _DTYPES[p], kd, s),
-            work=2.0 * m * k * n, unit="flop_per_second",
+            work=2.0 * m * k * n, unit="flop_per_second", is_kernel=True,
         )
     set_tf32(False)
 
@@ -84,11 +83,11 @@ def _matrix_product(
     return rotating(calls)
 
 
-_BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
+_ALLOW: dict[str, Callable[[bool], None]] = {
+    "flash": torch.backends.cuda.enable_flash_sdp,
+    "efficient": torch.backends.cuda.enable_mem_efficient_sdp,
+    "cudnn": torch.backends.cuda.enable_cudnn_sdp,
+    "math": torch.backends.cuda.enable_math_sdp,
 }
 _ATTENTION_SHAPES = (
     # batch, heads, length, head dimension
@@ -134,8 +133,9 @@ def attention(timer: BenchTimer, *, is_tiny: bool) -> None:
                 lambda c=(_DTYPES[precision], backend, shape, is_causal, dropout, with_backward): _attention(
                     timer.device, *c
                 ),
-                work=forward_flops * (3.5 if with_backward else 1.0), unit="flop_per_second",
+                work=forward_flops * (3.5 if with_backward else 1.0), unit="flop_per_second", is_kernel=True,
             )
+    _allow_kernels("default")
 
 
 def _attention(
@@ -153,14 +153,14 @@ def _attention(
             # Gradients are returned, not accumulated: accumulation is not attention's.
             torch.autograd.grad(output, (query, key, value), grad)
 
-    if backend == "default":
-        return call
+    _allow_kernels(backend)
+    return call
 
-    def with_kernel() -> None:
-        with sdpa_kernel(_BACKENDS[backend]):
-            call()
 
-    return with_kernel
+def _allow_kernels(name: str) -> None:
+    """Set globally: entering ``sdpa_kernel`` at every call would be timed with it."""
+    for kernel, allow in _ALLOW.items():
+        allow(name in ("default", kernel))
 
 
 _CONVOLUTIONS = (
@@ -191,7 +191,7 @@ def convolutions(timer: BenchTimer, *, is_tiny: bool) -> None:
                 timer.case(
                     "convolution", parameters,
                     lambda p=parameters: _convolution(timer.device, _DTYPES[p["precision"]], p),
-                    work=forward_flops * (3.0 if with_backward else 1.0), unit="flop_per_second",
+                    work=forward_flops * (3.0 if with_backward else 1.0), unit="flop_per_second", is_kernel=True,
                 )
     set_tf32(False)
 

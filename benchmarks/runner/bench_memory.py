@@ -23,6 +23,7 @@ def memory_bandwidth(timer: BenchTimer, *, is_tiny: bool) -> None:
             timer.case(
                 "memory", {"operation": name, "tensor_bytes": size},
                 lambda b=build, s=size: b(timer.device, s), work=float(bytes_per_byte * size), unit="bytes_per_second",
+                is_kernel=True,
             )
     rows, vocabulary = (64, 256) if is_tiny else (8192, 50304)
     timer.case(
@@ -34,7 +35,7 @@ def memory_bandwidth(timer: BenchTimer, *, is_tiny: bool) -> None:
     timer.case(
         "memory", {"operation": "embedding_backward", "rows": rows, "vocabulary": vocabulary, "hidden_size": 1024},
         lambda: _embedding_backward(timer.device, rows, vocabulary, 1024),
-        work=4.0 * 1024 * (rows + vocabulary), unit="bytes_per_second",
+        work=4.0 * 1024 * (rows + vocabulary), unit="bytes_per_second", is_kernel=True,
     )
 
 

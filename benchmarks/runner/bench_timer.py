@@ -11,6 +11,9 @@ import torch
 from .timing import Clock
 
 _MAX_ITERATIONS = 20_000
+_HOST_BOUND_SECONDS = 150e-6
+"""Below this the host may launch more slowly than the device works: the launches are recorded once and replayed."""
+_CALLS_PER_GRAPH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +46,16 @@ class BenchTimer:
 
     def case(
         self, name: str, parameters: dict[str, Any], prepare: Callable[[], Callable[[], Any]], *,
-        work: float | None = None, unit: str | None = None, is_host_time: bool = False,
+        work: float | None = None, unit: str | None = None, is_host_time: bool = False, is_kernel: bool = False,
     ) -> None:
         """Time what ``prepare`` returns; ``work`` (FLOPs, bytes, kernels, parameters) is done by one call.
 
-        ``is_host_time``: by the host's clock, for what the host does itself.
+        ``is_host_time``: by the host's clock, for what the host does itself. ``is_kernel``: what the device needs is
+        asked for, not what the host needs to launch it; launching has benchmarks of its own.
         """
         result: dict[str, Any] = {"name": name, "parameters": parameters}
         try:
-            result |= self._measure(prepare(), is_host_time=is_host_time)
+            result |= self._measure(prepare(), is_host_time=is_host_time, is_kernel=is_kernel)
         except Exception as error:  # One case that a library or device refuses must not cost the others.
             message = f"{type(error).__name__}: {error}"[:300]
             self.results.append(result | {"status": "error", "reason": message})
@@ -82,8 +86,24 @@ class BenchTimer:
         })
         self._on_result(name)
 
-    def _measure(self, call: Callable[[], Any], *, is_host_time: bool) -> dict[str, Any]:
+    def _measure(self, call: Callable[[], Any], *, is_host_time: bool, is_kernel: bool) -> dict[str, Any]:
         self._repeat(call, 2, is_host_time=is_host_time)
+        found = self._windows(call, is_host_time=is_host_time)
+        if not is_kernel or self.device.type != "cuda" or found["median_seconds"] > _HOST_BOUND_SECONDS:
+            return found | {"launch": "eager"}
+        replay = _recorded(call)
+        if replay is None:
+            return found | {"launch": "eager"}
+        replayed = self._windows(replay, is_host_time=False)
+        return {
+            "samples_seconds": [seconds / _CALLS_PER_GRAPH for seconds in replayed["samples_seconds"]],
+            "median_seconds": replayed["median_seconds"] / _CALLS_PER_GRAPH,
+            "iterations_per_sample": replayed["iterations_per_sample"] * _CALLS_PER_GRAPH,
+            "launch": "graph",
+            "eager_median_seconds": found["median_seconds"],
+        }
+
+    def _windows(self, call: Callable[[], Any], *, is_host_time: bool) -> dict[str, Any]:
         # Estimate from a window that is long enough to trust, then fill the wanted time.
         iterations, seconds = 1, self._repeat(call, 1, is_host_time=is_host_time)
         while seconds < self.effort.window_seconds / 8 and iterations < _MAX_ITERATIONS:
@@ -115,6 +135,26 @@ class BenchTimer:
         last = self._clock.mark()
         self._clock.synchronize()
         return self._clock.seconds(first, last)
+
+
+def _recorded(call: Callable[[], Any]) -> Callable[[], None] | None:
+    """A CUDA graph of many calls, or None where they cannot be recorded."""
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    try:
+        # Libraries set themselves up per stream: that must not fall into the recording.
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            for _ in range(_CALLS_PER_GRAPH):
+                call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return graph.replay
 
 
 def rotating(calls: list[Callable[[], Any]]) -> Callable[[], Any]:

@@ -80,10 +80,7 @@ class DeviceMemory:
             "num_allocator_retries": int(statistics.get("num_alloc_retries", 0)),
         }
         if hasattr(torch.cuda, "host_memory_stats"):
-            host = torch.cuda.host_memory_stats()
-            for name in ("allocated_bytes.peak", "allocated_bytes.current"):
-                if name in host:
-                    found[f"pinned_host_{name.replace('.', '_')}"] = int(host[name])
+            found["pinned_host_bytes"] = int(torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0))
         return found
 
     def driver_bytes(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _LINEAR_TOLERANCE_FRACTION = 0.10
 """Of the extra micro steps."""
 _NOISE_FRACTION = 0.03
 """Of the step: what repeats of it may differ by."""
+_SETTLED_RATIO = 1.4
 _CLOCK_TOLERANCE_FRACTION = 0.02
 _CLOCK_TOLERANCE_SECONDS = 1e-3
 
@@ -167,6 +168,14 @@ def steps_to_fill(min_seconds: float, step_seconds: float, *, at_least: int, at_
     """How many steps fill ``min_seconds``, within bounds."""
     wanted = math.ceil(min_seconds / step_seconds) if step_seconds > 0 else at_most
     return max(at_least, min(at_most, wanted))
+
+
+def is_still_settling(warmup_seconds: Sequence[float]) -> bool:
+    """Whether the last warm-up step was far from the fastest, or the fastest by far of those before it."""
+    *before, last = warmup_seconds
+    if not before:
+        return False
+    return last > _SETTLED_RATIO * min(before) or min(before) > _SETTLED_RATIO * last
 
 
 def check_linear(

@@ -20,6 +20,7 @@ from .timing import (
     StepWindow,
     check_linear,
     implausibility,
+    is_still_settling,
     median_or_none,
     run_step,
     steps_to_fill,
@@ -28,7 +29,8 @@ from .timing import (
 )
 
 _MAX_TIMED_STEPS = 300
-_MAX_EXTRA_WARMUP_STEPS = 24
+_MAX_SETTLING_STEPS = 3
+_MAX_SKIPPED_WARMUP_STEPS = 24
 """fp16 starts with a loss scale that overflows; each skipped step halves it."""
 _PARTS_SECONDS = 0.3
 """What the passes for parts and the linear check fill, within 2 to 5 steps."""
@@ -114,7 +116,8 @@ class WorkloadRun:
         return engine, batches, facts
 
     def _warm_up(self, engine: Any, batches: SyntheticBatches) -> tuple[float, ...]:
-        """Steps before the clock counts, each timed alone; goes on until no step is skipped any more."""
+        """Steps before the clock counts, each timed alone: until none is skipped for an overflow any more, and none
+        is much faster or slower than another (ZeRO-3 learns its prefetch order in its second step)."""
         seconds: list[float] = []
         job = self._job
         minimum = max(1, job.num_warmup_steps)
@@ -124,9 +127,18 @@ class WorkloadRun:
             window = time_steps(lambda: run_step(engine, batches.take, job.gradient_accumulation_steps), 1, self._clock)
             seconds.append(window.total_seconds)
             was_skipped = engine.num_skipped_steps > skipped
-            is_settled = job.precision != "fp16" or not any(self._ranks.gather(was_skipped))
-            if len(seconds) >= minimum and (is_settled or len(seconds) >= minimum + _MAX_EXTRA_WARMUP_STEPS):
-                return tuple(seconds)
+            if len(seconds) < minimum:
+                continue
+            # All ranks must decide the same: whatever one sees holds for all.
+            was_skipped, is_settling = (
+                any(seen) for seen in zip(*self._ranks.gather((was_skipped, is_still_settling(seconds))), strict=True)
+            )
+            num_extra = len(seconds) - minimum
+            if was_skipped and num_extra < _MAX_SKIPPED_WARMUP_STEPS:
+                continue
+            if is_settling and num_extra < _MAX_SETTLING_STEPS:
+                continue
+            return tuple(seconds)
 
     def _time(
         self, engine: Any, batches: SyntheticBatches, warmup: tuple[float, ...], facts: dict[str, Any]

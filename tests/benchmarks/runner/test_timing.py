@@ -11,6 +11,7 @@ from benchmarks.runner.timing import (  # noqa: E402
     Clock,
     check_linear,
     implausibility,
+    is_still_settling,
     run_step,
     steps_to_fill,
     time_parts,
@@ -107,6 +108,17 @@ def test_steps_fill_the_time_within_bounds() -> None:
     assert steps_to_fill(1.0, 0.1, at_least=5, at_most=300) == 10
     assert steps_to_fill(1.0, 10.0, at_least=5, at_most=300) == 5
     assert steps_to_fill(1.0, 0.0001, at_least=5, at_most=300) == 300
+
+
+@pytest.mark.parametrize(
+    ("warmup", "expected"),
+    [
+        ([2.0], False), ([2.0, 0.1], True), ([2.0, 0.1, 0.1], False), ([1.26, 1.92], True), ([1.26, 1.92, 0.35], True),
+        ([1.26, 1.92, 0.35, 0.37], False), ([20.0, 17.0], False),
+    ],
+)
+def test_warm_up_goes_on_until_steps_agree(warmup: list[float], expected: bool) -> None:
+    assert is_still_settling(warmup) is expected
 
 
 def test_out_of_memory_is_told_from_other_errors() -> None:
