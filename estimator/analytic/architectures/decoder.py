@@ -6,7 +6,7 @@ model types beyond sizes (how queries, keys and values are cut, where dropout st
 """
 
 from ...specs.models.decoder import DecoderSpec
-from ...specs.operations import TOKENS, OperationContext, OperationList
+from ...specs.operations import TOKENS, Component, OperationContext, OperationList
 from .building_blocks import (
     activation,
     add,
@@ -153,9 +153,12 @@ def _head(graph: ForwardGraph, spec: DecoderSpec, hidden: Tensor) -> None:
     if width != spec.hidden_size:
         hidden = linear(graph, "project_out", hidden, spec.hidden_size, width, has_bias=False)
     logits = linear(graph, "lm_head", hidden, width, spec.vocab_size, has_bias=spec.has_lm_head_bias)
+    # Where the logits themselves are kept (compiled), they are counted with their producer.
+    graph.nodes[-1].component = Component.LOGITS
     if spec.logit_softcap is not None:
         with graph.group("logit_softcap"):
             logits = scale(graph, "softcap", logits)
             logits = activation(graph, "softcap", logits, "tanh")
             logits = scale(graph, "softcap", logits)
-    cross_entropy(graph, "loss", cast(graph, "logits_cast", logits, FP32_BYTES), spec.vocab_size)
+    wide = cast(graph, "logits_cast", logits, FP32_BYTES, component=Component.LOGITS)
+    cross_entropy(graph, "loss", wide, spec.vocab_size)

@@ -112,6 +112,10 @@ def _clamped(graph: ForwardGraph, name: str, x: Tensor) -> Tensor:
     return output
 
 
+_JOINING = ("gpt_neox", "phi", "phi3", "stablelm", "gptj")
+"""Cut every head into turning and passing channels and join them again, even where all of them turn."""
+
+
 def _rotated(
     graph: ForwardGraph, spec: DecoderSpec, name: str, x: Tensor, tables: tuple[Tensor, Tensor], num_heads: int
 ) -> Tensor:
@@ -119,7 +123,7 @@ def _rotated(
     size = rotary_size(spec)
     with graph.group(name):
         turning, passing = x, None
-        if size < spec.head_dim:
+        if spec.model_type in _JOINING:
             parts = [TOKENS * (num_heads * size), TOKENS * (num_heads * (spec.head_dim - size))]
             turning, passing = split(graph, name, x, parts, is_sliced=True)
         cos, sin = tables
@@ -135,6 +139,8 @@ def _rotated(
             output = cast(graph, name, output, x.width)
         if passing is not None:
             output = concatenate(graph, name, (output, passing))
+            # GPT-J turns before it transposes.
+            output.is_contiguous = spec.model_type != "gptj"
     return output
 
 

@@ -62,9 +62,13 @@ class Node:
     forward_kernels: float
     backward_kernels: float
     transient_bytes: Size
+    held_bytes: Size
+    """Part of the transient memory: gradients alive beside this branch."""
     component: Component
     is_reduction: bool = False
     """Mixes elements (norm, softmax, sum): a compiler saves its small results rather than run it again."""
+    is_grouped: bool = False
+    """Recorded inside a named group."""
     is_barrier: bool = False
     """No compiler fuses it: matrix products, attention, sorting, look-ups with atomics."""
     batch: Size = ONE
@@ -232,8 +236,10 @@ class ForwardGraph:
             forward_kernels=forward_kernels,
             backward_kernels=backward_kernels,
             transient_bytes=transient_bytes + self._held,
+            held_bytes=self._held,
             component=component,
             is_reduction=is_reduction,
+            is_grouped=self._group is not None,
             is_barrier=is_barrier or kind is not OperationKind.MEMORY_BOUND,
         )
         self.nodes.append(node)
