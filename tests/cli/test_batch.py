@@ -36,7 +36,7 @@ def test_a_line_equals_the_same_estimate_on_its_own(traincast):
 def test_workload_of_an_answer_is_a_line_that_gives_the_same_answer(traincast):
     first = _lines(_batch(traincast, [
         {**BASE, "num_gpus": 8, "num_nodes": 2, "strategy": "zero_3", "offload": True, "cpu_memory_gib": 512, "micro_batch_size": 4},
-        {"model": "vit-large-patch16-224-in21k", "gpu": "rtx-4090", "num_gpus": 4, "micro_batch_size": 32},
+        {"model": "vit-large-16-21k", "gpu": "rtx-4090", "num_gpus": 4, "micro_batch_size": 32},
     ]))  # fmt: skip
     again = _lines(_batch(traincast, [answer["workload"] for answer in first]))
     for old, new in zip(first, again, strict=True):

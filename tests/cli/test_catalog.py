@@ -36,7 +36,7 @@ def test_tables_fit_80_columns_and_name_sources_of_few(traincast):
         outcome = traincast("catalog", *arguments)
         assert outcome.code == 0
         assert all(len(line) <= 80 for line in outcome.out.splitlines())
-    assert "http" in traincast("catalog", "gpus", "h200").out
+    assert "Sources" in traincast("catalog", "gpus", "h200").out
 
 
 def test_no_match_is_an_empty_result_with_a_note(traincast):

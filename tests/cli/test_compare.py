@@ -14,7 +14,9 @@ def test_rows_carry_the_best_plan_of_each_choice(traincast):
 
 
 def test_frontier_holds_every_row_that_is_not_beaten(traincast):
-    document = traincast(*BASE, "--hardware", "a100-80gb:1", "--hardware", "a100-80gb:8", "--hardware", "v100-32gb:1").json
+    document = traincast(
+        *BASE, "--hardware", "a100-80gb:1", "--hardware", "a100-80gb:8", "--hardware", "rtx-4090:1"
+    ).json
     places = [(row["best"]["estimate"]["training_days"]["expected"], row["run_cost_usd"]) for row in document["rows"]]
     for index, (days, cost) in enumerate(places):
         beaten = any(d <= days and c <= cost and (d, c) != (days, cost) for d, c in places)
@@ -38,13 +40,13 @@ def test_buying_charges_the_run_its_share_of_the_write_off(traincast):
 
 
 def test_least_hardware_that_meets_a_deadline(traincast):
-    document = traincast(*BASE, "--hardware", "a100-80gb", "--deadline-days", "5").json
+    document = traincast(*BASE, "--hardware", "a100-80gb", "--deadline-days", "20").json
     (row,) = document["rows"]
     assert document["least"] == 0
-    assert row["best"]["estimate"]["training_days"]["expected"] <= 5
+    assert row["best"]["estimate"]["training_days"]["expected"] <= 20
     count = int(row["hardware"].partition(":")[2])
-    assert count in (2, 4, 8)
-    smaller = traincast(*BASE, "--hardware", f"a100-80gb:{count // 2}", "--deadline-days", "5")
+    assert count > 1
+    smaller = traincast(*BASE, "--hardware", f"a100-80gb:{count // 2}", "--deadline-days", "20")
     assert smaller.code == 3
     assert smaller.json["rows"][0]["meets_deadline"] is False
 
@@ -67,7 +69,9 @@ def test_choice_where_nothing_fits_keeps_its_row_with_reasons(traincast):
     assert large["best"] is not None
 
 
-@pytest.mark.parametrize("text", ["a100-80gb:0", "a100-80gb:x", ":4", "a100-80gb:4x", "a100-80gb:4x2x2", "a100-80gb:-1"])
+@pytest.mark.parametrize(
+    "text", ["a100-80gb:0", "a100-80gb:x", ":4", "a100-80gb:4x", "a100-80gb:4x2x2", "a100-80gb:-1"]
+)
 def test_hardware_that_cannot_be_read_is_refused_with_the_form(traincast, text):
     outcome = traincast(*BASE, "--hardware", text)
     assert outcome.code == 2

@@ -34,7 +34,9 @@ def test_estimate_that_does_not_fit_is_three_with_the_estimate_printed(traincast
 
 
 def test_plan_where_nothing_fits_is_three_with_every_reason(traincast):
-    outcome = traincast("plan", "--model", "pythia-12b", "--gpu", "rtx-3060-12gb", "--cpu-memory-gib", "32", "--format", "json")
+    outcome = traincast(
+        "plan", "--model", "pythia-12b", "--gpu", "rtx-3060-12gb", "--cpu-memory-gib", "32", "--format", "json"
+    )
     assert outcome.code == 3
     plan = outcome.json
     assert plan["best"] is None

@@ -17,7 +17,11 @@ print("LOADED", code, loaded, file=sys.stderr)
 
 def _loaded(names: tuple[str, ...], *arguments: str) -> str:
     process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, ",".join(names), *arguments], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", SCRIPT, ",".join(names), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     return next(line for line in process.stderr.splitlines() if line.startswith("LOADED"))
 

@@ -1,10 +1,15 @@
 """The table of compare."""
 
+from typing import TYPE_CHECKING
+
 from estimator.specs.units import GIB, format_usd
 
 from ..session.comparison import ComparedHardware, Comparison, Demands
 from .output import Page, facts_table, plain_table
 from .wording import figure, low_high, model_line, note_lines, recipe_line, step_line, strategy_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_comparison(comparison: Comparison, demands: Demands) -> None:
@@ -34,7 +39,7 @@ def print_comparison(comparison: Comparison, demands: Demands) -> None:
     page.print()
 
 
-def _rows(comparison: Comparison) -> object:
+def _rows(comparison: Comparison) -> "Table":
     table = plain_table(
         ("hardware", "left"),
         ("best strategy", "left"),

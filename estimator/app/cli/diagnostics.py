@@ -86,6 +86,6 @@ def _usage_problem(error: click.ClickException, arguments: list[str]) -> Problem
             return Problem(code="not_modelled", message=f"{argument}: {reason}", field=None)
     field = None
     if isinstance(error, click.BadParameter | click.BadOptionUsage):
-        name = getattr(error, "option_name", None) or (error.param.name if getattr(error, "param", None) else None)
+        name = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
         field = name.lstrip("-").replace("-", "_") if name else None
     return Problem(code="usage", message=error.format_message(), field=field)

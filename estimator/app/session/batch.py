@@ -1,30 +1,45 @@
 """Many workloads from JSON lines: decoded, resolved once per distinct input, estimated in chunks, answered in order."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import msgspec
 
 from estimator.analytic.estimate import estimate_many
-from estimator.specs.errors import Problem, ProjectError, SpecError
-from estimator.specs.estimate import Estimate
+from estimator.specs.errors import ProjectError, SpecError
 
+from .batch_documents import documents
 from .calibrations import coefficients_in_use
 from .config import unknown_option
 from .inputs import PreparedWorkload
-from .options import OPTIONS, WorkloadOptions, parse_value
-from .problems import error_document
-from .report import estimate_document
-from .service import Session, merge_notes
+from .options import OPTION_BY_KEY, OPTIONS, OptionKind, WorkloadOptions, parse_value
+from .problems import error_document, refusal
+from .service import Session
 
-CHUNK_LINES = 4096
-"""Workloads evaluated together: arrays long enough to be fast, small enough for the caches and for memory."""
-
-_RawOptions: type[msgspec.Struct] = msgspec.defstruct(
-    "_RawOptions", [(name, Any, None) for name in WorkloadOptions.__struct_fields__], forbid_unknown_fields=True
+CHUNK_LINES = 16384
+"""Workloads evaluated together: arrays long enough to be fast, small enough for memory."""
+_MOST_REMEMBERED = 50_000
+_JSON_TYPES: dict[OptionKind, Any] = {
+    OptionKind.COUNT: int | float | str | None,
+    OptionKind.POSITIVE: int | float | str | None,
+    OptionKind.FRACTION: int | float | str | None,
+    OptionKind.SWITCH: bool | None,
+    OptionKind.SETTINGS: dict[str, Any] | None,
+}
+_Line: Any = msgspec.defstruct(
+    "_Line",
+    [(option.key, _JSON_TYPES.get(option.kind, str | None), None) for option in OPTIONS],
+    forbid_unknown_fields=True,
 )
-"""A line before its values are judged: any JSON value under a known key."""
+"""A line whose values have the usual types; others take the slow way, which says what is wrong."""
+_SEGMENTS = tuple(
+    (min(indices), max(indices) + 1)
+    for _, group in groupby(enumerate(OPTIONS), key=lambda entry: entry[1].group)
+    if (indices := [index for index, _ in group])
+)
+"""Options of one group lie together, and lines repeat groups (a machine, a recipe) more than whole lines."""
+_SETTINGS_INDEX = WorkloadOptions.__struct_fields__.index("set")
 
 
 class BatchEstimator:
@@ -33,9 +48,9 @@ class BatchEstimator:
     def __init__(self, session: Session, defaults: WorkloadOptions) -> None:
         self._session = session
         self._defaults = msgspec.structs.astuple(defaults)
-        self._decoder = msgspec.json.Decoder(_RawOptions)
+        self._decoder = msgspec.json.Decoder(_Line)
         self._encoder = msgspec.json.Encoder()
-        self._parsed: dict[tuple[int, type, object], object] = {}
+        self._parsed: dict[tuple[object, ...], tuple[Any, ...]] = {}
         self.num_bad = 0
 
     def answers(self, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -45,73 +60,83 @@ class BatchEstimator:
             yield self._answer_chunk(chunk)
 
     def _answer_chunk(self, lines: list[bytes]) -> bytes:
-        entries: list[PreparedWorkload | ProjectError] = []
-        for line in lines:
+        answers: list[Any] = []
+        places: dict[str | None, list[int]] = {}
+        prepare = self._session.reader.prepare
+        for place, line in enumerate(lines):
             try:
-                entries.append(self._session.reader.prepare(self._options(line)))
+                prepared = prepare(self._options(line))
             except ProjectError as error:
-                entries.append(error)
-        estimates = iter(self._estimates([entry for entry in entries if isinstance(entry, PreparedWorkload)]))
-        documents: list[object] = []
-        for entry in entries:
-            answer = entry if isinstance(entry, ProjectError) else next(estimates)
-            if isinstance(answer, ProjectError):
+                # Its problems only: a kept error keeps the frames that raised it.
+                answers.append(error.problems)
+            else:
+                answers.append(prepared)
+                places.setdefault(prepared.echo.calibration, []).append(place)
+        for calibration, rows in places.items():
+            # Lines of one model side by side: its operations are evaluated together.
+            rows.sort(key=lambda row: id(answers[row].workload.model))
+            estimated = self._estimated([answers[row] for row in rows], calibration)
+            for row, answer in zip(rows, estimated, strict=True):
+                answers[row] = answer
+        for place, answer in enumerate(answers):
+            if isinstance(answer, tuple):
                 self.num_bad += 1
-                documents.append(error_document(answer.problems))
-            elif isinstance(entry, PreparedWorkload):
-                merged = merge_notes(answer, entry.warnings, entry.assumptions)
-                documents.append(estimate_document(entry.echo, merged))
-        return self._encoder.encode_lines(documents)
+                answers[place] = error_document(answer)
+        return self._encoder.encode_lines(answers)
 
-    def _estimates(self, prepared: list[PreparedWorkload]) -> list[Estimate | ProjectError]:
-        """All at once; where one of them cannot be estimated, one by one, so that the others still are."""
+    def _estimated(self, prepared: list[PreparedWorkload], calibration: str | None) -> list[Any]:
+        """Documents or problems. All at once; where one cannot be estimated, in halves, so that the others still are."""
         try:
-            table = estimate_many(
-                [p.workload for p in prepared], coefficients_in_use(None, prepared[0].workload.cluster)
-            )
-            return [table.estimate(i) for i in range(len(prepared))]
+            table = estimate_many([entry.workload for entry in prepared], coefficients_in_use(calibration))
         except ProjectError as error:
             if len(prepared) == 1:
-                return [error]
+                return [error.problems]
             middle = len(prepared) // 2
-            return self._estimates(prepared[:middle]) + self._estimates(prepared[middle:])
+            return self._estimated(prepared[:middle], calibration) + self._estimated(prepared[middle:], calibration)
+        return documents(table, prepared)
 
     def _options(self, line: bytes) -> WorkloadOptions:
         """The options of a line over the defaults."""
-        raw = self._raw(line)
-        values = []
-        for index, (value, default) in enumerate(zip(msgspec.structs.astuple(raw), self._defaults, strict=True)):
-            values.append(default if value is None else self._parse(index, value))
+        try:
+            raw = msgspec.structs.astuple(self._decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._slowly_parsed(line)
+        if raw[_SETTINGS_INDEX] is not None:
+            return self._parsed_options(raw)
+        parsed = self._parsed
+        values: tuple[Any, ...] = ()
+        for start, stop in _SEGMENTS:
+            segment = raw[start:stop]
+            key = (start, *segment)
+            found = parsed.get(key)
+            if found is None:
+                if len(parsed) >= _MOST_REMEMBERED:
+                    parsed.clear()
+                found = parsed[key] = self._parsed_segment(segment, start)
+            values += found
         return WorkloadOptions(*values)
 
-    def _parse(self, index: int, value: object) -> Any:
-        if isinstance(value, dict | list):
-            return parse_value(OPTIONS[index], value)
-        key = (index, type(value), value)
-        parsed = self._parsed.get(key)
-        if parsed is None:
-            parsed = self._parsed[key] = parse_value(OPTIONS[index], value)
-        return parsed
+    def _parsed_options(self, raw: tuple[Any, ...]) -> WorkloadOptions:
+        return WorkloadOptions(*self._parsed_segment(raw, 0))
 
-    def _raw(self, line: bytes) -> msgspec.Struct:
+    def _parsed_segment(self, raw: tuple[Any, ...], start: int) -> tuple[Any, ...]:
+        return tuple(
+            self._defaults[index] if value is None else parse_value(OPTIONS[index], value)
+            for index, value in enumerate(raw, start)
+        )
+
+    def _slowly_parsed(self, line: bytes) -> WorkloadOptions:
+        """A line of other types than usual: perhaps still options, else every problem in words."""
         try:
-            return self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise _line_error(line) from None
-
-
-def _line_error(line: bytes) -> SpecError:
-    """Why a line is no workload."""
-    try:
-        content = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        shown = line[:60].decode(errors="replace").strip()
-        return SpecError(
-            Problem(code="bad_line", message=f"Not JSON ({error}): {shown!r}; a line is one object of options.")
-        )
-    if not isinstance(content, dict):
-        return SpecError(
-            Problem(code="bad_line", message=f"A line must be one object of options, not {type(content).__name__}.")
-        )
-    known = WorkloadOptions.__struct_fields__
-    return SpecError(*(unknown_option(str(key), where="batch line") for key in content if key not in known))
+            content = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            shown = line[:60].decode(errors="replace").strip()
+            message = f"Not JSON ({error}): {shown!r}; a line is one object of options."
+            raise refusal("bad_line", None, message) from None
+        if not isinstance(content, dict):
+            kind = type(content).__name__
+            raise refusal("bad_line", None, f"A line must be one object of options, not {kind}.")
+        unknown = [unknown_option(str(key), where="batch line") for key in content if key not in OPTION_BY_KEY]
+        if unknown:
+            raise SpecError(*unknown)
+        return self._parsed_options(tuple(content.get(option.key) for option in OPTIONS))

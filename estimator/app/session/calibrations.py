@@ -1,9 +1,15 @@
 """Which coefficients an estimate uses: ``--calibration auto|none|PATH``."""
 
 from estimator.coefficients import Coefficients, default_coefficients
-from estimator.specs.hardware import Cluster
+
+from .problems import refusal
 
 
-def coefficients_in_use(calibration: str | None, cluster: Cluster) -> Coefficients:
-    """The documented defaults, or a fitted calibration where one is named or shipped."""
+def coefficients_in_use(calibration: str | None) -> Coefficients:
+    """The documented defaults (``none``), or a fitted calibration (``auto``: the shipped one, or a file)."""
+    if calibration not in (None, "auto", "none"):
+        message = (
+            f"--calibration {calibration!r}: fitted calibrations cannot be read yet; auto and none are the defaults."
+        )
+        raise refusal("not_modelled", "calibration", message)
     return default_coefficients()

@@ -4,7 +4,9 @@ import json
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeVar
 
-from estimator.specs.errors import Note, ProjectError
+import msgspec
+
+from estimator.specs.errors import Note, Problem, ProjectError, SpecError
 from estimator.specs.recipe import OptimizationSettings, TrainingRecipe
 from estimator.specs.strategy import ALL_STRATEGIES, Strategy
 from estimator.specs.workload import Workload
@@ -25,9 +27,16 @@ from .sizes import (
     sample_length,
 )
 
+_FIELDS = WorkloadOptions.__struct_fields__
+_FIRST_MACHINE, _FIRST_KERNEL, _FIRST_BATCH = (_FIELDS.index(key) for key in ("gpu", "precision", "global_batch_size"))
+_MOST_REMEMBERED = 50_000
 _Resolved = TypeVar("_Resolved")
 _STRATEGIES = {(s.kind.value, s.offload, s.activation_checkpointing): s for s in ALL_STRATEGIES}
 _NO_SETTINGS = OptimizationSettings()
+_ASSUMPTION_CODES = frozenset(
+    {"assumed_price", "default_recipe", "hub_cache", "peer_to_peer_stated", "user_gpu", "user_model", "user_price"}
+)
+"""Notes of the catalogue that say where a figure comes from; all others say what may be wrong."""
 _NO_LENGTH = Note(
     code="no_run_length",
     message="The length of the run is not known, so no days or dollars: give --num-training-tokens or -steps.",
@@ -63,6 +72,12 @@ class _Inputs(NamedTuple):
     assumptions: tuple[Note, ...]
 
 
+class _Refused(NamedTuple):
+    """What cannot be resolved, and why."""
+
+    problems: tuple[Problem, ...]
+
+
 class InputReader:
     """Turns options into workloads; remembers models, machines and their pairings, so a batch resolves each once."""
 
@@ -75,42 +90,37 @@ class InputReader:
             try:
                 found = produce()
             except ProjectError as error:
-                found = error
+                # A raised error grows with every raise and keeps frames alive: remember its problems, raise anew.
+                found = _Refused(problems=error.problems)
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
             self._remembered[key] = found
-        if isinstance(found, ProjectError):
-            raise found
+        if isinstance(found, _Refused):
+            raise SpecError(*found.problems)
         return found  # type: ignore[return-value]
 
     def _inputs(self, o: WorkloadOptions) -> _Inputs:
-        settings = json.dumps(o.set, sort_keys=True, default=str) if o.set else None
-        model_key = (o.model, settings, o.image_size)
-        machine_key = (
-            o.gpu,
-            o.num_gpus,
-            o.num_nodes,
-            o.gpu_memory_gib,
-            o.cpu_memory_gib,
-            o.interconnect,
-            o.network_gbit,
-            o.usd_per_gpu_hour,
-        )
-        kernels_key = (o.precision, o.tf32, o.attention, o.compile, o.optimizer)
-        length_key = (o.sequence_length, o.num_training_tokens is None)
+        values = msgspec.structs.astuple(o)
+        settings = None if o.set is None else json.dumps(o.set, sort_keys=True, default=str)
+        key = (o.model, settings, *values[_FIRST_MACHINE:_FIRST_BATCH], o.num_training_tokens is None)
 
         def produce() -> _Inputs:
-            model = self._remember(("model", model_key), lambda: model_input(o))
-            machine = self._remember(("machine", machine_key), lambda: machine_input(o))
+            model = self._remember(("model", o.model, settings, o.image_size), lambda: model_input(o))
+            machine_key = ("machine", *values[_FIRST_MACHINE:_FIRST_KERNEL])
+            machine = self._remember(machine_key, lambda: machine_input(o))
             kernels, length = choose_kernels(o, model, machine), sample_length(o, model)
+            notes = (*model.notes, *machine.notes)
+            assumed = tuple(note for note in notes if note.code in _ASSUMPTION_CODES)
             return _Inputs(
                 model=model,
                 machine=machine,
                 kernels=kernels,
                 length=length,
-                warnings=(*model.notes, *machine.notes, *kernels.warnings, *length.warnings),
-                assumptions=(*kernels.assumptions, *length.assumptions),
+                warnings=(*(n for n in notes if n.code not in _ASSUMPTION_CODES), *kernels.warnings, *length.warnings),
+                assumptions=(*kernels.assumptions, *length.assumptions, *assumed),
             )
 
-        return self._remember((model_key, machine_key, kernels_key, length_key), produce)
+        return self._remember(key, produce)
 
     def prepare(self, options: WorkloadOptions) -> PreparedWorkload:
         """A workload with its strategy: ``estimate``."""

@@ -14,13 +14,13 @@ from .options import STRATEGY_KEYS, WorkloadOptions
 from .service import EstimateAnswer, PlanAnswer
 
 SCHEMA = 1
-_ESTIMATE_FIELDS = tuple(field.name for field in dataclasses.fields(Estimate))
+ESTIMATE_FIELDS = tuple(field.name for field in dataclasses.fields(Estimate))
 
 
 def estimate_document(echo: WorkloadOptions, estimate: Estimate) -> dict[str, object]:
     """The JSON of an estimate."""
     document: dict[str, object] = {"schema": SCHEMA, "workload": echo}
-    for name in _ESTIMATE_FIELDS:
+    for name in ESTIMATE_FIELDS:
         document[name] = getattr(estimate, name)
     return document
 

@@ -46,7 +46,7 @@ class Session:
         """One fully specified workload."""
         prepared = self.reader.prepare(options)
         workload = prepared.workload
-        coefficients = coefficients_in_use(options.calibration, workload.cluster)
+        coefficients = coefficients_in_use(options.calibration)
         result = merge_notes(estimate(workload, coefficients), notes + prepared.warnings, prepared.assumptions)
         changes = changes_of_strategy(workload, coefficients) if result.fits == "no" else ()
         return EstimateAnswer(prepared=prepared, estimate=result, nearest_changes=changes)
@@ -55,7 +55,7 @@ class Session:
         """All combinations, ranked."""
         prepared = self.reader.prepare_plan(options)
         workload, warnings = prepared.workload, notes + prepared.warnings
-        coefficients = coefficients_in_use(options.calibration, workload.cluster)
+        coefficients = coefficients_in_use(options.calibration)
         found = plan(workload.model, workload.cluster, workload.recipe, coefficients)
         ranked = []
         for row in found.ranked:
@@ -71,9 +71,10 @@ class Session:
 
 
 def merge_notes(result: Estimate, warnings: tuple[Note, ...], assumptions: tuple[Note, ...]) -> Estimate:
-    """The estimate with what the inputs had to say put first, each note once."""
+    """The estimate with what the inputs had to say put first; what both say is said once, in the inputs' words."""
+    said = {note.code for note in (*warnings, *assumptions)}
     return dataclasses.replace(
         result,
-        warnings=tuple(dict.fromkeys((*warnings, *result.warnings))),
-        assumptions=tuple(dict.fromkeys((*assumptions, *result.assumptions))),
+        warnings=(*dict.fromkeys(warnings), *(note for note in result.warnings if note.code not in said)),
+        assumptions=(*dict.fromkeys(assumptions), *(note for note in result.assumptions if note.code not in said)),
     )

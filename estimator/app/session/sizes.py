@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from estimator.plan.candidates import divisors_of
 from estimator.specs.errors import Note
@@ -134,8 +135,12 @@ def length_notes(
     now = global_batch_size * (sequence_length or 1)
     if abs(now / published - 1) < _SAME_LENGTH:
         return ()
-    unit, option = ("tokens", "--num-training-tokens") if sequence_length else ("samples", "--num-training-samples")
-    steps = recipe.num_training_steps
+    return _length_changed(recipe.num_training_steps, published, now, sequence_length is None)
+
+
+@lru_cache(maxsize=4096)
+def _length_changed(steps: int, published: int, now: int, is_images: bool) -> tuple[Note, ...]:
+    unit, option = ("samples", "--num-training-samples") if is_images else ("tokens", "--num-training-tokens")
     message = (
         f"The published {steps:,} steps are kept: now {format_count(now * steps)} {unit} instead of "
         f"{format_count(published * steps)}; {option} sets the amount of data."
