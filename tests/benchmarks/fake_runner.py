@@ -39,11 +39,12 @@ def behave(model: str, job_id: str, workload: dict[str, object], report) -> None
         os.kill(os.getpid(), signal.SIGKILL)
     elif model == "hang":
         time.sleep(1000)
-    elif model == "hang-with-orphan":
+    elif model in ("hang-with-orphan", "orphan"):
         # As torchrun starts its ranks: a session of its own.
         program = "import time; time.sleep(1000)"
         subprocess.Popen([sys.executable, "-c", program, sys.argv[1]], start_new_session=True)
-        time.sleep(1000)
+        time.sleep(0 if model == "orphan" else 1000)
+        _ok(job_id, report)
     elif model == "driver-error":
         sys.exit("RuntimeError: CUDA error: unspecified launch failure")
     elif model == "crash-with-oom":

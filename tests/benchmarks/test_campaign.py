@@ -176,7 +176,7 @@ _PARENT = """
 import sys
 from pathlib import Path
 from tests.benchmarks.campaign_setup import make_campaign, make_job
-jobs = [make_job("slow", size) for size in range(1, 8)] + [make_job("hang-with-orphan")]
+jobs = [make_job("orphan")] + [make_job("slow", size) for size in range(1, 20)]
 make_campaign(Path(sys.argv[1])).run(jobs)
 """
 
