@@ -79,16 +79,18 @@ class OptimizerCost:
     is_fused: bool = False
 
 
-_ADAM_FOREACH = {"state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 76.0, "kernels_per_tensor": 0.35}
+_ADAM_FOREACH: dict[str, float] = {"state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 76.0, "kernels_per_tensor": 0.35}
 """torch.optim.AdamW(foreach): one multi-tensor kernel per arithmetic step instead of one fused pass; each
 step reads and writes full tensors (about 19 passes of 4 bytes)."""
-_ADAM_FUSED = {"state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 28.0, "kernels_per_tensor": 0.03, "is_fused": True}
+_ADAM_FUSED: dict[str, float] = {
+    "state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 28.0, "kernels_per_tensor": 0.03,
+}
 
 OPTIMIZERS: dict[str, OptimizerCost] = {
     cost.name: cost
     for cost in (
-        OptimizerCost(name="adamw_torch", **_ADAM_FOREACH),
-        OptimizerCost(name="adamw_torch_fused", **_ADAM_FUSED),
+        OptimizerCost(name="adamw_torch", is_fused=False, **_ADAM_FOREACH),
+        OptimizerCost(name="adamw_torch_fused", is_fused=True, **_ADAM_FUSED),
         OptimizerCost(name="adamw_8bit", state_bytes_per_parameter=2.03, traffic_bytes_per_parameter=16.1, kernels_per_tensor=1.0),
         OptimizerCost(name="paged_adamw_32bit", state_bytes_per_parameter=8.0, traffic_bytes_per_parameter=28.0, kernels_per_tensor=1.0),
         OptimizerCost(name="adafactor", state_bytes_per_parameter=0.01, traffic_bytes_per_parameter=60.0, kernels_per_tensor=20.0),
