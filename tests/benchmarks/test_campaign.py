@@ -190,7 +190,7 @@ def test_killing_the_harness_loses_nothing_and_leaves_nothing(tmp_path: Path, ho
         start_new_session=True,
     )
     store = MeasurementStore(tmp_path)
-    _wait_until(lambda: len(store.read().measurements) >= 2)
+    _wait_until(lambda: len(store.read().measurements) >= 3)
     (run_id,) = [path.name for path in store.runs_folder.iterdir()]
     reported = (store.runs_folder / run_id / "events.jsonl").read_text().count('"result"')
     parent.send_signal(how)
