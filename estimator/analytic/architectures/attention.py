@@ -26,6 +26,8 @@ class AttentionShape:
     """Eager code adds a mask to the scores (causal models always, encoders only with padding)."""
     has_fp32_softmax: bool = True
     """Eager code asks for an fp32 softmax and casts back to the dtype of the queries."""
+    casts_probabilities: bool = True
+    """Eager code casts the softmax's result before dropout; BERT and DINOv2 leave that to autocast at the product."""
     has_fp32_scores: bool = False
     """Eager code casts queries and keys to fp32 before their product (GPT-J)."""
     has_position_bias: bool = False
@@ -136,7 +138,8 @@ def _eager(graph: ForwardGraph, query: Tensor, key: Tensor, value: Tensor, shape
         if shape.is_masked:
             scores = add(graph, "mask", scores, _mask(graph, shape, graph.parameter_width))
         weights = softmax(graph, "softmax", scores, is_fp32=shape.has_fp32_softmax or graph.is_autocast)
-        weights = cast(graph, "cast", weights, score_dtype if shape.has_fp32_softmax else value.width)
+        if shape.casts_probabilities:
+            weights = cast(graph, "cast", weights, score_dtype if shape.has_fp32_softmax else value.width)
         weights = dropout(graph, "attention_dropout", weights, shape.dropout)
     output = _values_product(graph, weights, _contiguous(graph, value), shape)
     return copy(graph, "join_heads", output)

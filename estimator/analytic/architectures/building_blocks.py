@@ -269,13 +269,16 @@ def layer_norm(graph: ForwardGraph, name: str, x: Tensor, width: int, *, has_wei
         output = graph.new(x.elements, x.width)
         statistics = graph.new(x.elements * (2 / width), FP32_BYTES)
         gradients = 1 + has_weight
+        # FSDP's gathered 16-bit weight and bias are cast up on every use.
+        casts = 2.0 if has_weight and graph.is_autocast and graph.parameter_width < x.width else 0.0
         graph.record(
             name,
             (x,),
             output,
             saved=(x, statistics),
             backward_bytes=(output.num_bytes + x.num_bytes) * gradients + x.num_bytes,
-            backward_kernels=3.0 if has_weight else 1.0,
+            forward_kernels=1.0 + casts,
+            backward_kernels=(3.0 if has_weight else 1.0) + casts,
             is_reduction=True,
         )
     return output
@@ -311,8 +314,10 @@ def dropout(graph: ForwardGraph, name: str, x: Tensor, probability: float) -> Te
 
 
 def softmax(graph: ForwardGraph, name: str, x: Tensor, *, is_fp32: bool) -> Tensor:
-    """Softmax over the last dimension; the kernel casts on the fly. Saves its result."""
-    output = graph.new(x.elements, FP32_BYTES if is_fp32 else x.width, requires_grad=x.requires_grad)
+    """Softmax over the last dimension. Saves its result. Where fp32 is asked of bf16 a kernel casts first (ATen fuses
+    the cast for fp16 alone: aten/src/ATen/native/SoftMax.cpp; that difference is neglected)."""
+    x = cast(graph, name, x, FP32_BYTES) if is_fp32 else x
+    output = graph.new(x.elements, x.width, requires_grad=x.requires_grad)
     backward = output.num_bytes * 2 + x.num_bytes
     graph.record(name, (x,), output, saved=(output,), backward_bytes=backward, is_reduction=True)
     return output

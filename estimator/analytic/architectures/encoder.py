@@ -60,7 +60,7 @@ def parameter_tensors(spec: EncoderSpec) -> tuple[ParameterTensor, ...]:
 def operation_list(spec: EncoderSpec, context: OperationContext) -> OperationList:
     """One micro batch of masked language modelling; the output layer runs over every position.
 
-    Neglected: position and mask arithmetic on integers; the padding mask (unpadded batches need none).
+    Neglected: the padding mask (unpadded batches need none).
     Source: transformers 5.24, models/bert/modeling_bert.py and models/roberta/modeling_roberta.py.
     """
     graph = ForwardGraph(context)
@@ -84,6 +84,7 @@ def operation_list(spec: EncoderSpec, context: OperationContext) -> OperationLis
 def _embeddings(graph: ForwardGraph, spec: EncoderSpec) -> Tensor:
     """Words, segments and positions; RoBERTa looks positions up for every sample, BERT once."""
     hidden = spec.hidden_size
+    _position_ids(graph, spec)
     words = embedding(graph, "word_embeddings", spec.vocab_size, hidden)
     segments = embedding(graph, "token_type_embeddings", spec.type_vocab_size, hidden)
     positions = embedding(
@@ -99,6 +100,14 @@ def _embeddings(graph: ForwardGraph, spec: EncoderSpec) -> Tensor:
     return dropout(graph, "embedding_dropout", x, spec.hidden_dropout)
 
 
+def _position_ids(graph: ForwardGraph, spec: EncoderSpec) -> None:
+    """RoBERTa numbers the tokens that are no padding: a comparison, casts and a running sum over 8-byte integers.
+    BERT only gathers the segments of a sample."""
+    kernels = 9 if spec.model_type == "roberta" else 1
+    ids = graph.new(TOKENS, INT64_BYTES, requires_grad=False)
+    graph.record("position_ids", (), ids, forward_bytes=ids.num_bytes * (2 * kernels), forward_kernels=float(kernels))
+
+
 def _layer(graph: ForwardGraph, spec: EncoderSpec, x: Tensor) -> Tensor:
     """A post-norm block: the norm comes after each residual sum."""
     hidden, width = spec.hidden_size, spec.intermediate_size
@@ -110,6 +119,7 @@ def _layer(graph: ForwardGraph, spec: EncoderSpec, x: Tensor) -> Tensor:
         dropout=spec.attention_dropout,
         is_masked=False,
         has_fp32_softmax=False,
+        casts_probabilities=False,
     )
     with graph.residual(x):
         query, key, value = (

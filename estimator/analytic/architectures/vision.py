@@ -123,6 +123,7 @@ def _layer(graph: ForwardGraph, spec: VisionTransformerSpec, x: Tensor) -> Tenso
         dropout=spec.attention_dropout,
         is_masked=False,
         has_fp32_softmax=spec.model_type != "dinov2",
+        casts_probabilities=spec.model_type != "dinov2",
     )
     with graph.residual(x):
         y = layer_norm(graph, "attention_norm", x, hidden)
