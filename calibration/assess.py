@@ -4,6 +4,7 @@
 """
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -62,55 +63,102 @@ def _by_software(rows: Sequence[PublicRow]) -> list[list[PublicRow]]:
     return list(parts.values())
 
 
-def _predict(rows: Sequence[PublicRow], coefficients: Coefficients) -> tuple[list[float], list[float], Array]:
-    """Rates, memories and seconds at peak of rows of one stack, with what its software changes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Predictions:
+    """What the estimator says about rows of one stack, in the rows' own units."""
+
+    rates: list[float]
+    memories: list[float]
+    ideal_seconds: Array
+    time_factors: Array
+    """Half width of the stated time interval, as a factor."""
+    memory_factors: Array
+
+
+def _predict(rows: Sequence[PublicRow], coefficients: Coefficients) -> _Predictions:
+    """Predictions with what the rows' software changes."""
     adapted = replace(coefficients, **dict(rows[0].coefficients))  # type: ignore[arg-type]
     table = estimate_many([row.workload for row in rows], adapted)
-    return (
-        predicted_tokens_per_second_per_gpu(rows, table), predicted_memory_bytes(rows, table),
-        table.columns["optimism_parts"][:, 0],
+    time, memory = table.columns["step_time_seconds"], table.columns["peak_memory_bytes"]
+    return _Predictions(
+        rates=predicted_tokens_per_second_per_gpu(rows, table),
+        memories=predicted_memory_bytes(rows, table),
+        ideal_seconds=table.columns["optimism_parts"][:, 0],
+        time_factors=time[:, 2] / time[:, 1],
+        memory_factors=memory[:, 2] / memory[:, 1],
     )
 
 
 def assess(rows: Sequence[PublicRow], coefficients: Coefficients) -> Assessment:
     """Compares every row with the estimate and with the simple estimates."""
-    pieces = [_predict(part, coefficients) for part in _by_software(rows)]
-    rows = [row for part in _by_software(rows) for row in part]
-    rates, memories, ideals = (np.concatenate([piece[index] for piece in pieces]) for index in range(3))
-    tokens = np.array([
-        row.workload.recipe.global_batch_size * (row.workload.recipe.sequence_length or 1)
-        / row.workload.cluster.num_accelerators for row in rows
-    ])
-    frame = pl.DataFrame({
-        "id": [row.row_id for row in rows], "source": [row.source for row in rows],
-        "model": [row.model_name for row in rows], "held_out": [row.is_held_out for row in rows],
-        "measured_rate": [row.tokens_per_second_per_gpu for row in rows], "predicted_rate": rates,
-        "constant_rate": tokens / ideals * CONSTANT_UTILISATION, "peak_rate": tokens / ideals,
-        "measured_memory": [row.memory_bytes for row in rows],
-        "predicted_memory": memories,
-    }, strict=False)
+    parts = _by_software(rows)
+    pieces = [_predict(part, coefficients) for part in parts]
+    rows = [row for part in parts for row in part]
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(piece, name) for piece in pieces])
+
+    tokens = np.array(
+        [
+            row.workload.recipe.global_batch_size
+            * (row.workload.recipe.sequence_length or 1)
+            / row.workload.cluster.num_accelerators
+            for row in rows
+        ]
+    )
+    peak_rate = tokens / joined("ideal_seconds")
+    frame = pl.DataFrame(
+        {
+            "id": [row.row_id for row in rows],
+            "source": [row.source for row in rows],
+            "model": [row.model_name for row in rows],
+            "held_out": [row.is_held_out for row in rows],
+            "measured_rate": [row.tokens_per_second_per_gpu for row in rows],
+            "predicted_rate": joined("rates"),
+            "constant_rate": peak_rate * CONSTANT_UTILISATION,
+            "peak_rate": peak_rate,
+            "time_factor": joined("time_factors"),
+            "measured_memory": [row.memory_bytes for row in rows],
+            "predicted_memory": joined("memories"),
+            "memory_factor": joined("memory_factors"),
+        },
+        strict=False,
+    )
 
     def error(predicted: str, measured: str) -> pl.Expr:
         return pl.col(predicted) / pl.col(measured) - 1.0
 
+    def is_covered(error: str, factor: str) -> pl.Expr:
+        return ((pl.col(error) + 1.0).log().abs() <= pl.col(factor).log()).cast(pl.Float64)
+
     frame = frame.with_columns(
-        rate_error=error("predicted_rate", "measured_rate"), constant_error=error("constant_rate", "measured_rate"),
-        peak_error=error("peak_rate", "measured_rate"), memory_error=error("predicted_memory", "measured_memory"),
+        rate_error=error("predicted_rate", "measured_rate"),
+        constant_error=error("constant_rate", "measured_rate"),
+        peak_error=error("peak_rate", "measured_rate"),
+        memory_error=error("predicted_memory", "measured_memory"),
+    ).with_columns(
+        rate_covered=is_covered("rate_error", "time_factor"), memory_covered=is_covered("memory_error", "memory_factor")
     )
+    rates, memories = (frame.filter(pl.col(name).is_not_null()) for name in ("measured_rate", "measured_memory"))
     return Assessment(
         rows=frame,
-        throughput=_by_group(frame.filter(pl.col("measured_rate").is_not_null()), "rate_error", "constant_error", "peak_error"),
-        memory=_by_group(frame.filter(pl.col("measured_memory").is_not_null()), "memory_error"),
+        throughput=_by_group(rates, "rate_error", "rate_covered", "constant_error", "peak_error"),
+        memory=_by_group(memories, "memory_error", "memory_covered"),
     )
 
 
-def _by_group(frame: pl.DataFrame, *errors: str) -> pl.DataFrame:
-    first = errors[0]
-    return frame.group_by("source", "model", "held_out").agg(
-        pl.len().alias("rows"),
-        *[pl.col(name).abs().median().alias(name) for name in errors],
-        pl.col(first).abs().quantile(0.9, "nearest").alias("p90"), pl.col(first).median().alias("bias"),
-    ).sort("source", "model")
+def _by_group(frame: pl.DataFrame, error: str, covered: str, *others: str) -> pl.DataFrame:
+    return (
+        frame.group_by("source", "model", "held_out")
+        .agg(
+            pl.len().alias("rows"),
+            *[pl.col(name).abs().median().alias(name) for name in (error, *others)],
+            pl.col(error).median().alias("bias"),
+            pl.col(error).abs().quantile(0.9, "nearest").alias("p90"),
+            pl.col(covered).mean().alias("covered"),
+        )
+        .sort("source", "model")
+    )
 
 
 def median_over_groups(groups: pl.DataFrame, column: str, *, held_out: bool | None = None) -> float:
@@ -120,43 +168,41 @@ def median_over_groups(groups: pl.DataFrame, column: str, *, held_out: bool | No
     return float("nan") if value is None else float(value)  # type: ignore[arg-type]
 
 
+_THROUGHPUT_COLUMNS = {
+    "error": "rate_error", "bias": "bias", "p90": "p90", "inside": "covered", "45%MFU": "constant_error",
+    "peak": "peak_error",
+}  # fmt: skip
+_MEMORY_COLUMNS = {"error": "memory_error", "bias": "bias", "p90": "p90", "inside": "covered"}
+_NOT_AVERAGED = ("bias",)
+_LEGEND = """error: median absolute error of a group; bias: median signed error (+: too fast, too much memory); p90: 90th
+percentile of the absolute error; inside: share of rows inside the stated 90 % interval; 45%MFU, peak: error of
+a constant utilisation and of FLOPs / peak. dev: looked at while formulas and defaults were written; all others
+are held out."""
+
+
 def report_lines(assessment: Assessment, left_out: dict[str, int]) -> list[str]:
-    """The printed report."""
-    lines = ["Throughput, median absolute error by group (default coefficients)", _head(("estimate", "bias", "p90", "45 % MFU", "peak"))]
-    for group in assessment.throughput.iter_rows(named=True):
-        lines.append(_line(group, ("rate_error", "bias", "p90", "constant_error", "peak_error")))
-    lines += _summary(assessment.throughput, ("rate_error", None, "p90", "constant_error", "peak_error"))
-    lines += ["", "Memory in the source's own kind, median absolute error by group", _head(("estimate", "bias", "p90"))]
-    for group in assessment.memory.iter_rows(named=True):
-        lines.append(_line(group, ("memory_error", "bias", "p90")))
-    lines += _summary(assessment.memory, ("memory_error", None, "p90"))
-    lines += ["", "Rows left out"]
-    lines += [f"  {count:5d}  {reason}" for reason, count in sorted(left_out.items(), key=lambda item: -item[1])]
-    lines += ["  development groups were looked at while formulas and defaults were written; the others were not"]
-    return lines
+    """The printed report, 80 columns wide."""
+    lines = ["Throughput", *_table(assessment.throughput, _THROUGHPUT_COLUMNS)]
+    lines += ["", "Memory, in the kind the source measures", *_table(assessment.memory, _MEMORY_COLUMNS)]
+    lines += ["", *textwrap.wrap(_LEGEND, 80), "", "Rows left out"]
+    return lines + [f"  {count:5d}  {reason}" for reason, count in sorted(left_out.items(), key=lambda item: -item[1])]
 
 
-def _head(names: Sequence[str]) -> str:
-    return f"  {'source':<10}{'model':<16}{'use':<13}{'rows':>5}" + "".join(f"{name:>10}" for name in names)
-
-
-def _line(group: dict[str, object], columns: Sequence[str]) -> str:
-    use = "held out" if group["held_out"] else "development"
-    text = f"  {group['source']:<10}{group['model']:<16}{use:<13}{group['rows']:>5}"
-    return text + "".join(f"{group[name]:>10.1%}" for name in columns)
-
-
-def _summary(groups: pl.DataFrame, columns: Sequence[str | None]) -> list[str]:
-    lines = []
-    for title, held_out in (("median of all", None), ("of held out", True), ("of development", False)):
+def _table(groups: pl.DataFrame, columns: dict[str, str]) -> list[str]:
+    head = f"  {'source':<10}{'model':<15}{'':<4}{'rows':>5}" + "".join(f"{title:>7}" for title in columns)
+    lines = [head]
+    for group in groups.iter_rows(named=True):
+        use = "" if group["held_out"] else "dev"
+        values = "".join(f"{group[name]:>7.0%}" for name in columns.values())
+        lines.append(f"  {group['source']:<10}{group['model']:<15}{use:<4}{group['rows']:>5}{values}")
+    for title, held_out in (("median, held out", True), ("median, dev", False), ("median, all", None)):
         chosen = groups if held_out is None else groups.filter(pl.col("held_out") == held_out)
-        if not len(chosen):
-            continue
-        values = "".join(
-            f"{'':>10}" if name is None else f"{median_over_groups(groups, name, held_out=held_out):>10.1%}"
-            for name in columns
-        )
-        lines.append(f"  {title:<26}{len(chosen):>3} groups{chosen['rows'].sum():>8}{values}")
+        if len(chosen):
+            values = "".join(
+                f"{'':>7}" if name in _NOT_AVERAGED else f"{median_over_groups(chosen, name):>7.1%}"
+                for name in columns.values()
+            )
+            lines.append(f"  {title:<18}{len(chosen):>4} groups{chosen['rows'].sum():>5}{values}")
     return lines
 
 

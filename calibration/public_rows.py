@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+import msgspec
 import polars as pl
 
 from estimator.analytic.compute import attention_path
 from estimator.catalog.clusters import build_cluster
 from estimator.catalog.lookup import find_accelerator
 from estimator.specs.hardware import Cluster
-from estimator.specs.models.decoder import DecoderSpec
-from estimator.specs.models.encoder import EncoderSpec
+from estimator.specs.model import ModelSpec
 from estimator.specs.numerics import numerics_of
 from estimator.specs.operations import OperationContext
 from estimator.specs.recipe import OptimizationSettings, Precision, TrainingRecipe
@@ -19,16 +19,65 @@ from estimator.specs.strategy import Strategy, StrategyKind
 from estimator.specs.units import GIB
 from estimator.specs.workload import Workload
 
+from .public_models import model_of_shape
 from .public_stacks import StackFacts, model_of_stack, stack_of_row
 
-_REQUIRED = (
-    "gpu", "num_gpus", "hidden", "layers", "heads", "seq_len", "micro_batch", "precision", "sharding",
-    "activation_checkpointing",
-)
 DEVELOPMENT_GROUPS = frozenset(
     {("foundry", name) for name in ("mpt-125m", "mpt-760m", "mpt-3b", "mpt-13b", "mpt-70b")}
 )
 """Groups looked at while formulas and defaults were written, beside all of NeuSight; everything else is held out."""
+
+
+class MeasuredRun(msgspec.Struct, kw_only=True, frozen=True):
+    """One row of the table as published; see the README beside it for each column."""
+
+    id: str
+    framework: str | None
+    gpu: str | None
+    gpu_memory_gb: int | None
+    interconnect: str | None
+    num_gpus: int | None
+    num_nodes: int | None
+    model: str | None
+    hidden: int | None
+    layers: int | None
+    heads: int | None
+    kv_heads: int | None
+    ffn: int | None
+    vocab: int | None
+    seq_len: int | None
+    micro_batch: int | None
+    grad_accum: int | None
+    global_batch_samples: int | None
+    precision: str | None
+    compiled: int | None
+    activation_checkpointing: str | None
+    sharding: str | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    offload: str | None
+    tokens_per_s_per_gpu: float | None
+    samples_per_s_per_gpu: float | None
+    peak_mem_gb: float | None
+    notes: str | None
+
+    @property
+    def source(self) -> str:
+        """Prefix of the id: ``foundry-0021`` -> ``foundry``."""
+        return self.id.rsplit("-", 1)[0]
+
+    @property
+    def is_16bit(self) -> bool:
+        return self.precision in ("fp16", "bf16")
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float | None:
+        """As stated, or from samples."""
+        if self.tokens_per_s_per_gpu is not None:
+            return self.tokens_per_s_per_gpu
+        if self.samples_per_s_per_gpu is not None and self.seq_len is not None:
+            return self.samples_per_s_per_gpu * self.seq_len
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,50 +115,11 @@ class Selection:
     left_out: dict[str, int]
 
 
-def read_measured_runs() -> pl.DataFrame:
-    """The whole table as it was published, with the source prefix of each id."""
+def read_measured_runs() -> list[MeasuredRun]:
+    """The whole table as it was published."""
     path = files("calibration") / "data" / "public" / "measured-runs.csv"
-    with path.open("rb") as stream:
-        table = pl.read_csv(stream.read(), infer_schema_length=10_000)
-    return table.with_columns(source=pl.col("id").str.extract(r"^([a-z0-9]+)-", 1))
-
-
-def _reason_to_leave_out(row: dict[str, object]) -> str | None:
-    """Why a row does not qualify; None where it does. The order is that of the report."""
-    notes = str(row["notes"] or "")
-    framework = str(row["framework"])
-    checks = (
-        ("marked suspect by its collector", "SUSPECT" in notes or "IMPOSSIBLE" in notes),
-        ("not a PyTorch stack", any(name in framework for name in (
-            "TensorFlow", "Paddle", "JAX", "CUDA/C++", "CUDA, cuDNN", "MxNet", "MaxText"))),
-        ("LoRA or QLoRA", "LoRA" in notes or "QLoRA" in framework),
-        ("tensor or pipeline parallel", (row["tensor_parallel"] or 1) != 1 or (row["pipeline_parallel"] or 1) != 1),
-        ("hardware, shape, length, batch, precision, sharding or checkpointing not stated", any(
-            row[name] in (None, "", "unknown") for name in _REQUIRED)),
-        ("fp8 or fp4", row["precision"] not in ("fp32", "tf32", "fp16", "bf16")),
-        ("selective checkpointing, not modelled", row["activation_checkpointing"] not in ("none", "full")),
-        ("stack without an entry in the table of stacks", _stack(row) is None),
-        ("laptop variant without a data sheet", "laptop" in str(row["gpu"])),
-        ("encoder-decoder or mixture without closed form", str(row["model"]).startswith("switch")),
-        ("sequences shorter than the length (binning or unpacked data)", "binning" in notes or "unpacked" in notes and ": baseline" in notes),
-        ("technique not modelled (optimizer in backward, activation offload)", any(
-            name in notes for name in ("optimizer in backward;", "row: +activation offloading", "row: +8-bit AdamW")) or "paged" in notes),
-        ("neither rate nor memory", _rate(row) is None and row["peak_mem_gb"] is None),
-    )
-    return next((reason for reason, holds in checks if holds), None)
-
-
-def _stack(row: dict[str, object]) -> StackFacts | None:
-    return stack_of_row(str(row["source"]), str(row["notes"]), is_16bit=row["precision"] in ("fp16", "bf16"))
-
-
-def _rate(row: dict[str, object]) -> float | None:
-    """Tokens per second and GPU: as stated, or from samples, or from the step time."""
-    if row["tokens_per_s_per_gpu"] is not None:
-        return float(row["tokens_per_s_per_gpu"])  # type: ignore[arg-type]
-    if row["samples_per_s_per_gpu"] is not None and row["seq_len"] is not None:
-        return float(row["samples_per_s_per_gpu"]) * float(row["seq_len"])  # type: ignore[arg-type]
-    return None
+    table = pl.read_csv(path.read_bytes(), infer_schema_length=10_000)
+    return msgspec.convert(table.to_dicts(), list[MeasuredRun], strict=False)
 
 
 @cache
@@ -117,133 +127,157 @@ def select_rows() -> Selection:
     """All qualifying rows, in the order of the table."""
     rows: list[PublicRow] = []
     left_out: dict[str, int] = {}
-    for row in read_measured_runs().iter_rows(named=True):
-        reason = _reason_to_leave_out(row)
+    for run in read_measured_runs():
+        reason = reason_to_leave_out(run)
         if reason is None:
-            rows.append(_public_row(row))
+            rows.append(_public_row(run))
         else:
             left_out[reason] = left_out.get(reason, 0) + 1
     return Selection(rows=tuple(rows), left_out=left_out)
 
 
-def _public_row(row: dict[str, object]) -> PublicRow:
-    source = str(row["source"])
-    facts = _stack(row)
+def reason_to_leave_out(run: MeasuredRun) -> str | None:
+    """Why a row does not qualify; None where it does. The order is that of the report."""
+    notes, framework = run.notes or "", run.framework or ""
+    required = (
+        run.gpu, run.num_gpus, run.hidden, run.layers, run.heads, run.seq_len, run.micro_batch, run.precision,
+        run.sharding, run.activation_checkpointing,
+    )  # fmt: skip
+    foreign = ("TensorFlow", "Paddle", "JAX", "CUDA/C++", "CUDA, cuDNN", "MxNet", "MaxText")
+    unmodelled = ("optimizer in backward;", "row: +activation offloading", "row: +8-bit AdamW", "paged")
+    checks = (
+        ("marked suspect by its collector", "SUSPECT" in notes or "IMPOSSIBLE" in notes),
+        ("not a PyTorch stack", any(name in framework for name in foreign)),
+        ("LoRA or QLoRA", "LoRA" in notes or "QLoRA" in framework),
+        ("tensor or pipeline parallel", (run.tensor_parallel or 1) != 1 or (run.pipeline_parallel or 1) != 1),
+        (
+            "not stated: GPU, shape, length, batch, precision, sharding, checkpointing",
+            any(value in (None, "", "unknown") for value in required),
+        ),
+        ("fp8 or fp4", run.precision not in ("fp32", "tf32", "fp16", "bf16")),
+        ("selective checkpointing, not modelled", run.activation_checkpointing not in ("none", "full")),
+        ("stack without an entry in the table of stacks", stack_of_run(run) is None),
+        ("laptop variant without a data sheet", "laptop" in (run.gpu or "")),
+        ("encoder-decoder, no closed form", (run.model or "").startswith("switch")),
+        ("sequences shorter than the length (binning, unpacked data)", "binning" in notes or "row: baseline" in notes),
+        ("technique not modelled (optimizer in backward, offloaded activations)", any(n in notes for n in unmodelled)),
+        ("neither rate nor memory", run.tokens_per_second_per_gpu is None and run.peak_mem_gb is None),
+    )
+    return next((reason for reason, holds in checks if holds), None)
+
+
+def stack_of_run(run: MeasuredRun) -> StackFacts | None:
+    """The software behind a row, or None where nothing is known about it."""
+    return stack_of_row(run.source, run.notes or "", is_16bit=run.is_16bit)
+
+
+def _public_row(run: MeasuredRun) -> PublicRow:
+    facts = stack_of_run(run)
     assert facts is not None
-    memory = row["peak_mem_gb"]
-    is_pure_16bit = source == "tune"
     return PublicRow(
-        row_id=str(row["id"]), source=source, model_name=str(row["model"]), workload=_workload(row, facts),
-        tokens_per_second_per_gpu=_rate(row), times_forward_backward=facts.times_forward_backward,
+        row_id=run.id,
+        source=run.source,
+        model_name=run.model or "",
+        workload=workload_of_run(run, facts),
+        tokens_per_second_per_gpu=run.tokens_per_second_per_gpu,
+        times_forward_backward=facts.times_forward_backward,
         coefficients=facts.coefficients,
         # Pure 16-bit weights and moments are not modelled, so their memory has no counterpart here.
-        memory_bytes=None if memory is None or is_pure_16bit else float(memory) * GIB,  # type: ignore[arg-type]
-        memory_kind="nvidia-smi" if source == "lambda" else "allocated",
+        memory_bytes=None if run.peak_mem_gb is None or facts.has_16bit_states else run.peak_mem_gb * GIB,
+        memory_kind=facts.memory_kind,
     )
 
 
-_PCIE_CARDS = ("RTX", "PCIe", "Quadro", "GTX", "A10", "T4", "L4")
+_SPELLINGS = (
+    ("A100 SXM", "a100-{memory}gb", 80),
+    ("A100 PCIe", "a100-pcie-{memory}gb", 40),
+    ("A100", "a100-80gb", None),
+    ("V100 SXM3 (DGX-2H", "v100-sxm3-32gb-450w", None),
+    ("V100 SXM3", "v100-sxm3-32gb", None),
+    ("V100 PCIe", "v100-pcie-{memory}gb", 32),
+    ("V100", "v100-sxm2-{memory}gb", 32),
+    ("MI250", "mi250", None),
+    ("H100 SXM", "h100-sxm", None),
+    ("H100 PCIe", "h100-pcie", None),
+    ("H200", "h200", None),
+)
+"""Start of the table's GPU column, the catalogue's name, and the memory where the row states none."""
 
 
-def _accelerator_text(row: dict[str, object]) -> str:
-    """The catalogue's spelling of the table's GPU column."""
-    name, memory = str(row["gpu"]), row["gpu_memory_gb"]
-    for pattern, spelling in (
-        ("A100 SXM", f"a100-{memory or 80}gb"), ("A100 PCIe", f"a100-pcie-{memory or 40}gb"), ("V100 SXM", f"v100-sxm2-{memory or 16}gb"),
-        ("V100 PCIe", f"v100-pcie-{memory or 32}gb"), ("MI250", "mi250"), ("RTX 3080", "rtx-3080"),
-        ("H100 SXM", "h100-sxm"), ("H100 PCIe", "h100-pcie"), ("H200", "h200"), ("A100", "a100-80gb"), ("V100", f"v100-sxm2-{memory or 32}gb"),
-    ):
-        if name.startswith(pattern):
-            return spelling
+def _accelerator_name(run: MeasuredRun) -> str:
+    name = run.gpu or ""
+    for start, spelling, memory in _SPELLINGS:
+        if name.startswith(start):
+            return spelling.format(memory=run.gpu_memory_gb or memory)
     return name
 
 
 @cache
-def _cluster(accelerator: str, gpus_per_node: int, num_nodes: int, interconnect: str | None, network_gbit: float | None) -> Cluster:
-    found, _notes = find_accelerator(accelerator)
-    cluster, _notes = build_cluster(
-        found, gpus_per_node, num_nodes, interconnect=interconnect, network_gbit=network_gbit
-    )
-    return cluster
+def _cluster(accelerator: str, gpus_per_node: int, num_nodes: int, interconnect: str | None) -> Cluster:
+    found, _ = find_accelerator(accelerator)
+    # Both sources with several nodes state 1,600 Gbit/s a node (RoCE; eight HDR cards of a DGX A100).
+    network_gbit = 1600.0 if num_nodes > 1 else None
+    return build_cluster(found, gpus_per_node, num_nodes, interconnect=interconnect, network_gbit=network_gbit)[0]
 
 
-def _workload(row: dict[str, object], facts: StackFacts) -> Workload:
-    num_gpus, num_nodes = int(row["num_gpus"]), int(row["num_nodes"] or 1)  # type: ignore[call-overload]
-    interconnect = "pcie" if row["interconnect"] == "pcie" else None
-    # llm-foundry's and NVIDIA's clusters: 1,600 Gbit/s RoCE and 8 HDR cards a node.
-    cluster = _cluster(
-        _accelerator_text(row), num_gpus // num_nodes, num_nodes, interconnect, 1600.0 if num_nodes > 1 else None
-    )
-    micro = int(row["micro_batch"])  # type: ignore[call-overload]
-    accumulation = int(row["grad_accum"] or _accumulation_from_batch(row, micro, num_gpus))  # type: ignore[call-overload]
-    precision, is_compiled = _precision(row), bool(row["compiled"] or 0)
-    kind = {"none": StrategyKind.NONE, "ddp": StrategyKind.NONE, "zero1": StrategyKind.ZERO_1,
-            "zero2": StrategyKind.FSDP_SHARD_GRAD_OP, "zero3": StrategyKind.FSDP_FULL_SHARD}[str(row["sharding"])]
+_KINDS = {
+    "none": StrategyKind.NONE,
+    "ddp": StrategyKind.NONE,
+    "zero1": StrategyKind.ZERO_1,
+    "zero2": StrategyKind.FSDP_SHARD_GRAD_OP,
+    "zero3": StrategyKind.FSDP_FULL_SHARD,
+}
+"""The rows that shard weights or gradients and qualify all run FSDP."""
+
+
+def workload_of_run(run: MeasuredRun, facts: StackFacts) -> Workload:
+    """A qualifying row as the estimator is asked about it.
+
+    Blank compile means no, blank offload none, blank accumulation what the batches say, or 1.
+    """
+    assert run.num_gpus
+    assert run.micro_batch
+    assert run.precision
+    assert run.sharding
+    num_nodes = run.num_nodes or 1
+    interconnect = "pcie" if run.interconnect == "pcie" else None
+    cluster = _cluster(_accelerator_name(run), run.num_gpus // num_nodes, num_nodes, interconnect)
+    per_round = run.micro_batch * run.num_gpus
+    accumulation = run.grad_accum or max(1, (run.global_batch_samples or per_round) // per_round)
+    precision = Precision(run.precision) if run.is_16bit else Precision.FP32
+    kind = _KINDS[run.sharding]
     recipe = TrainingRecipe(
-        precision=precision, tf32=row["precision"] == "tf32", attention=facts.attention, compile=is_compiled,
-        optimizer=facts.optimizer, sequence_length=int(row["seq_len"]),  # type: ignore[call-overload]
-        micro_batch_size=micro, global_batch_size=micro * accumulation * num_gpus, num_training_steps=None,
+        precision=precision,
+        tf32=run.precision == "tf32",
+        attention=facts.attention,
+        compile=bool(run.compiled),
+        optimizer=facts.optimizer,
+        sequence_length=run.seq_len,
+        micro_batch_size=run.micro_batch,
+        global_batch_size=per_round * accumulation,
         optimization=OptimizationSettings(max_grad_norm=1.0 if facts.has_clipping else None),
     )
-    spec = _model(row)
+    spec = model_of_shape(run)
     context = OperationContext(
-        numerics=numerics_of(precision, kind), attention=attention_path(spec, recipe, cluster.node.accelerator),
-        is_compiled=is_compiled,
+        numerics=numerics_of(precision, kind),
+        attention=attention_path(spec, recipe, cluster.node.accelerator),
+        is_compiled=recipe.compile,
     )
-    is_pure = "MP mode PURE" in str(row["notes"]) and str(row["source"]) == "foundry"
-    model = _stacked_model(spec, facts, context, precision is not Precision.FP32, is_pure)
+    is_pure = "MP mode PURE" in (run.notes or "")
     return Workload(
-        model=model, cluster=cluster, recipe=recipe,
+        model=_stacked_model(spec, facts, context, run.is_16bit, is_pure),
+        cluster=cluster,
+        recipe=recipe,
         strategy=Strategy(
-            kind=kind, offload=str(row["offload"] or "none") != "none",
-            activation_checkpointing=row["activation_checkpointing"] == "full",
+            kind=kind,
+            offload=(run.offload or "none") != "none",
+            activation_checkpointing=run.activation_checkpointing == "full",
         ),
     )
 
 
 @cache
-def _stacked_model(spec, facts, context, is_16bit, is_pure):  # type: ignore[no-untyped-def]
+def _stacked_model(
+    spec: ModelSpec, facts: StackFacts, context: OperationContext, is_16bit: bool, is_pure: bool
+) -> ModelSpec:
     return model_of_stack(spec, facts, context, is_16bit=is_16bit, pure_16bit=is_pure)
-
-
-def _accumulation_from_batch(row: dict[str, object], micro: int, num_gpus: int) -> int:
-    batch = row["global_batch_samples"]
-    return 1 if batch is None else max(1, int(batch) // (micro * num_gpus))  # type: ignore[call-overload]
-
-
-def _precision(row: dict[str, object]) -> Precision:
-    text = str(row["precision"])
-    return Precision.FP32 if text in ("fp32", "tf32") else Precision(text)
-
-
-def _model(row: dict[str, object]) -> DecoderSpec | EncoderSpec:
-    name = str(row["model"])
-    if name.startswith("bert"):
-        return EncoderSpec(
-            name=name, model_type="bert", source=str(row["id"]), vocab_size=int(row["vocab"]),  # type: ignore[call-overload]
-            hidden_size=int(row["hidden"]), num_hidden_layers=int(row["layers"]),  # type: ignore[call-overload]
-            num_attention_heads=int(row["heads"]), intermediate_size=int(row["ffn"]),  # type: ignore[call-overload]
-            max_position_embeddings=512, type_vocab_size=2,
-        )
-    return _decoder(row, name)
-
-
-def _decoder(row: dict[str, object], name: str) -> DecoderSpec:
-    """Family conventions: Llama 3 has rotary positions, RMS norm and a gated MLP; the others are of the GPT kind
-    (learned positions, layer norm, biases, GELU, tied head; OPT: ReLU), MPT as its published parameter counts say."""
-    hidden, heads = int(row["hidden"]), int(row["heads"])  # type: ignore[call-overload]
-    is_llama, is_opt, is_mpt = name.startswith("llama"), name.startswith("opt"), name.startswith("mpt")
-    dropout = 0.0 if is_llama or is_mpt or name == "gpt2-124m" else 0.1
-    return DecoderSpec(
-        name=name, model_type="llama" if is_llama else "opt" if is_opt else "gpt2", source=str(row["source"]),
-        vocab_size=int(row["vocab"] or 50257), hidden_size=hidden,  # type: ignore[call-overload]
-        num_hidden_layers=int(row["layers"]), num_attention_heads=heads,  # type: ignore[call-overload]
-        num_key_value_heads=int(row["kv_heads"] or heads), head_dim=hidden // heads,  # type: ignore[call-overload]
-        intermediate_size=int(row["ffn"]), max_position_embeddings=int(row["seq_len"]),  # type: ignore[call-overload]
-        is_mlp_gated=is_llama, activation="silu" if is_llama else "relu" if is_opt else "gelu" if is_mpt else "gelu_new",
-        norm="rms_norm" if is_llama else "layer_norm", has_norm_bias=not is_llama, norms_per_block=2,
-        is_residual_parallel=False, has_qkv_bias=not is_llama, has_attention_output_bias=not is_llama,
-        has_mlp_bias=not is_llama, is_qkv_fused=not (is_llama or is_opt), position="rope" if is_llama else "learned",
-        num_learned_positions=None if is_llama else int(row["seq_len"]), tie_word_embeddings=name not in ("llama-3.1-8b", "llama-3.1-70b"),  # type: ignore[call-overload]
-        attention_dropout=0.0 if is_opt else dropout, hidden_dropout=dropout, embedding_dropout=0.0 if is_opt else dropout,
-    )
