@@ -32,7 +32,8 @@ _FIRST_MACHINE, _FIRST_KERNEL, _FIRST_BATCH = (_FIELDS.index(key) for key in ("g
 _MOST_REMEMBERED = 50_000
 _Resolved = TypeVar("_Resolved")
 _STRATEGIES = {(s.kind.value, s.offload, s.activation_checkpointing): s for s in ALL_STRATEGIES}
-_NO_SETTINGS = OptimizationSettings()
+_TRAINER_SETTINGS = OptimizationSettings(max_grad_norm=1.0)
+"""What Hugging Face Trainer does where nobody says: gradients are clipped, which costs a pass over them."""
 _ASSUMPTION_CODES = frozenset(
     {"assumed_price", "default_recipe", "hub_cache", "peer_to_peer_stated", "user_gpu", "user_model", "user_price"}
 )
@@ -197,7 +198,7 @@ def _recipe(
         micro_batch_size=micro,
         num_training_steps=num_training_steps(options, inputs.model, batch, length.sequence_length),
         overhead_fraction=overhead,
-        optimization=published.optimization if published else _NO_SETTINGS,
+        optimization=published.optimization if published else _TRAINER_SETTINGS,
     )
     return recipe, length_notes(options, inputs.model, batch, length.sequence_length)
 
