@@ -110,7 +110,8 @@ def _run(
     watchdog = threading.Timer(time_limit_seconds, stop)
     watchdog.start()
     try:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             with process.stdin as pipe:
                 json.dump(job, pipe)

@@ -46,7 +46,7 @@ def _trace(job: Mapping[str, Any], progress: Any) -> None:
     if job.get("callable") is not None:
         subject = subject_from_callable(job["callable"], search_path=job["search_path"])
     else:
-        _assume_unpacked_batches()
+        assume_unpacked_batches()
         subject = subject_from_config(job["config"], name=job["name"], image_size=job.get("image_size"))
     traced = trace_model(
         subject,
@@ -58,7 +58,7 @@ def _trace(job: Mapping[str, Any], progress: Any) -> None:
     save_traced(traced, Path(job["out"]))
 
 
-def _assume_unpacked_batches() -> None:
+def assume_unpacked_batches() -> None:
     """transformers reads position ids to see whether several samples share a row; a traced tensor has no values, and
     the answer for plain batches is no."""
     from transformers import masking_utils

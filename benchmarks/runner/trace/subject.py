@@ -44,7 +44,7 @@ _TASKS = (
     ("MODEL_FOR_MASKED_LM_MAPPING", "tokens"),
     ("MODEL_FOR_CAUSAL_LM_MAPPING", "tokens"),
 )
-"""In this order: many encoders also have a causal variant that nobody pre-trains, many encoder-decoders a masked one."""
+"""In this order: many encoders also have a causal variant that nobody pre-trains, encoder-decoders a masked one."""
 _IGNORED_FIELDS = ("torch_dtype", "dtype", "transformers_version", "auto_map", "_name_or_path", "quantization_config")
 
 
@@ -174,7 +174,8 @@ def subject_from_callable(target: str, *, search_path: str) -> Subject:
     has_length = "sequence_length" in names
     if "batch_size" not in names:
         raise InputError(
-            f"{target}: takes ({', '.join(names)}); it must take batch_size and, for models over sequences, sequence_length"
+            f"{target}: takes ({', '.join(names)}); it must take batch_size and, for models over sequences, "
+            "sequence_length"
         )
 
     def call(b: int, s: int) -> tuple[nn.Module, Any]:
