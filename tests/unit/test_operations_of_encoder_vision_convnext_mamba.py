@@ -36,6 +36,10 @@ CLASSES = {
     "convnextv2": "ConvNextV2ForImageClassification",
     "mamba": "MambaForCausalLM",
 }
+MODELS = (
+    "bert-base-uncased", "bert-pretraining-small", "roberta-large", "vit-base-patch16-224", "deit-small-patch16-224",
+    "dinov2-base", "dinov2-giant", "convnext-large-22k", "convnextv2-base", "mamba-130m", "mamba-2.8b",
+)  # fmt: skip
 KERNELS = {AttentionPath.FLASH: "flash", AttentionPath.EFFICIENT: "efficient"}
 
 
@@ -61,6 +65,37 @@ def transformers_class(config: dict[str, Any]) -> Any:
     import transformers
 
     return getattr(transformers, CLASSES[config["model_type"]])
+
+
+@pytest.mark.parametrize("numerics", ["fp32", "autocast", "autocast_cast_weights", "low_precision"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_compiler_moves_and_keeps_no_more(name: str, numerics: str) -> None:
+    config = load(name)
+    reader, architecture = FAMILIES[config["model_type"]]
+    spec, _ = reader.read(config, name="test", source="test")
+    for path in AttentionPath:
+        eager, compiled = (
+            architecture.operation_list(
+                spec, OperationContext(numerics=numerics, attention=path, is_compiled=is_compiled)
+            )
+            for is_compiled in (False, True)
+        )
+        assert product_flops(compiled, 4, 512) == product_flops(eager, 4, 512) > 0
+        assert 0 < saved_bytes(compiled, 4, 512) <= 1.001 * saved_bytes(eager, 4, 512)
+        for size in ("forward_bytes", "backward_bytes"):
+            moved = [sum(o.repeats * getattr(o, size).at(4, 512) for o in x.operations) for x in (compiled, eager)]
+            assert 0 < moved[0] < moved[1]
+        for kernels in ("forward_kernels", "backward_kernels"):
+            count = [sum(o.repeats * getattr(o, kernels) for o in x.operations) for x in (compiled, eager)]
+            assert 0 < count[0] < count[1]
+
+
+def test_flops_of_bert_by_hand() -> None:
+    """6 x tokens x (layers (4 h^2 + 2 h f) + h^2 + h V) for the weights, 12 x b x layers x s^2 x h for the scores."""
+    tokens, hidden, width, layers, vocabulary = 4 * 512, 768, 3072, 12, 30522
+    weights = layers * (4 * hidden**2 + 2 * hidden * width) + hidden**2 + hidden * vocabulary
+    expected = 6 * tokens * weights + 12 * 4 * layers * 512**2 * hidden
+    assert product_flops(closed_form(load("bert-base-uncased"), "fp32", AttentionPath.MATH), 4, 512) == expected
 
 
 FLOP_CASES = [
