@@ -151,7 +151,7 @@ def reason_to_leave_out(run: MeasuredRun) -> str | None:
         ("LoRA or QLoRA", "LoRA" in notes or "QLoRA" in framework),
         ("tensor or pipeline parallel", (run.tensor_parallel or 1) != 1 or (run.pipeline_parallel or 1) != 1),
         (
-            "not stated: GPU, shape, length, batch, precision, sharding, checkpointing",
+            "not stated: GPU, shape, length, batch, precision, sharding or recompute",
             any(value in (None, "", "unknown") for value in required),
         ),
         ("fp8 or fp4", run.precision not in ("fp32", "tf32", "fp16", "bf16")),

@@ -1,8 +1,10 @@
 """Workloads as columns: one array per input, extracted once per distinct object."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from ..specs.model import ModelSpec
 from ..specs.numerics import numerics_of
 from ..specs.operations import OperationContext
 from ..specs.recipe import OPTIMIZERS, AttentionKernel, Precision, TrainingRecipe
-from ..specs.strategy import StrategyKind
+from ..specs.strategy import Strategy, StrategyKind
 from ..specs.workload import Workload
 from .compute import attention_path
 
@@ -24,8 +26,8 @@ _DEFAULT_MULTIPROCESSORS = 100.0
 """Where the data sheet gives none; only wave quantisation depends on it."""
 _DEFAULT_POWER_WATTS = 1e9
 """Unknown power never caps the clock."""
-_KINDS = tuple(StrategyKind)
-_RECIPE_FIELDS = attrgetter("micro_batch_size", "sequence_length", "global_batch_size")
+_ZERO_STAGES = {StrategyKind.ZERO_1: 1, StrategyKind.ZERO_2: 2, StrategyKind.ZERO_3: 3}
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,156 +145,248 @@ def _cluster_values(cluster: Cluster) -> tuple[float, ...]:
     fp16 = peaks.get(NumberFormat.FP16) or peaks.get(NumberFormat.BF16) or fp32
     network = cluster.network
     return (
-        cluster.num_accelerators, node.num_accelerators, cluster.num_nodes,
-        fp16, peaks.get(NumberFormat.BF16, fp16), fp32, peaks.get(NumberFormat.TF32, fp32), NumberFormat.TF32 in peaks,
+        cluster.num_accelerators,
+        node.num_accelerators,
+        cluster.num_nodes,
+        fp16,
+        peaks.get(NumberFormat.BF16, fp16),
+        fp32,
+        peaks.get(NumberFormat.TF32, fp32),
+        NumberFormat.TF32 in peaks,
         accelerator.memory_bandwidth_bytes_per_second,
         accelerator.num_multiprocessors or _DEFAULT_MULTIPROCESSORS,
-        accelerator.power_watts or _DEFAULT_POWER_WATTS, accelerator.power_watts is not None,
-        node.peer_link.bandwidth_bytes_per_second, node.peer_link.latency_seconds,
+        accelerator.power_watts or _DEFAULT_POWER_WATTS,
+        accelerator.power_watts is not None,
+        node.peer_link.bandwidth_bytes_per_second,
+        node.peer_link.latency_seconds,
         not node.peer_link.name.startswith("pcie"),
         node.peer_link.name.startswith("pcie") and not accelerator.supports_peer_to_peer,
-        network.bandwidth_bytes_per_second if network else np.inf, network.latency_seconds if network else 0.0,
+        network.bandwidth_bytes_per_second if network else np.inf,
+        network.latency_seconds if network else 0.0,
         node.host_link.bandwidth_bytes_per_second,
-        cluster.usable_memory_bytes, accelerator.memory_bytes, accelerator.context_bytes,
+        cluster.usable_memory_bytes,
+        accelerator.memory_bytes,
+        accelerator.context_bytes,
         np.nan if node.cpu_memory_bytes is None else node.cpu_memory_bytes,
         np.nan if cluster.usd_per_gpu_hour is None else cluster.usd_per_gpu_hour,
     )
 
 
-class _Distinct:
+class _Distinct(Generic[Item]):
     """Numbers distinct objects in order of appearance, by identity first and by equality second."""
 
-    def __init__(self) -> None:
-        self.items: list[object] = []
-        self._by_id: dict[int, int] = {}
-        self._by_value: dict[object, int] = {}
+    __slots__ = ("_by_id", "_by_key", "_key", "items")
 
-    def number(self, item: object) -> int:
+    def __init__(self, key: Callable[[Item], object]) -> None:
+        self.items: list[Item] = []
+        self._key = key
+        self._by_id: dict[int, int] = {}
+        self._by_key: dict[object, int] = {}
+
+    def number(self, item: Item) -> int:
+        """Index of an object equal to ``item`` in ``items``. Callers keep the objects alive, so ids stay valid."""
         index = self._by_id.get(id(item))
         if index is None:
-            index = self._by_value.setdefault(_value_key(item), len(self.items))
+            index = self._by_key.setdefault(self._key(item), len(self.items))
             if index == len(self.items):
                 self.items.append(item)
             self._by_id[id(item)] = index
         return index
 
 
-def _value_key(item: object) -> object:
-    # An Accelerator holds a dict of rates, so clusters cannot be hashed: identity of the accelerator stands for it.
-    if isinstance(item, Cluster):
-        node = item.node
-        return (
-            id(node.accelerator), node.num_accelerators, node.peer_link, node.host_link, node.cpu_memory_bytes,
-            item.num_nodes, item.network, item.memory_cap_bytes, item.usd_per_gpu_hour,
-        )
-    return item
+def _accelerator_key(accelerator: Accelerator) -> object:
+    # Rates are a dict, which cannot be hashed; copies of a catalogue entry share it, so its identity stands for it.
+    return accelerator.name, accelerator.memory_bytes, id(accelerator.peak_dense_flop_per_second)
+
+
+def _cluster_key(cluster: Cluster) -> object:
+    node = cluster.node
+    return (
+        _accelerator_key(node.accelerator),
+        node.num_accelerators,
+        node.peer_link,
+        node.host_link,
+        node.cpu_memory_bytes,
+        cluster.num_nodes,
+        cluster.network,
+        cluster.memory_cap_bytes,
+        cluster.usd_per_gpu_hour,
+    )
+
+
+class _Setting(NamedTuple):
+    """The categorical inputs of a workload."""
+
+    precision: Precision
+    attention: AttentionKernel
+    is_compiled: bool
+    tf32: bool
+    optimizer: str
+    kind: StrategyKind
+    has_offload: bool
+    has_checkpointing: bool
+
+
+_RECIPE_SETTING = attrgetter("precision", "attention", "compile", "tf32", "optimizer")
+_STRATEGY_SETTING = attrgetter("kind", "offload", "activation_checkpointing")
 
 
 def extract_columns(workloads: Sequence[Workload], coefficients: Coefficients) -> WorkloadColumns:
     """All inputs of ``workloads`` as arrays; cost is a few attribute reads per workload."""
-    models, clusters, groups = _Distinct(), _Distinct(), {}
-    numbers = np.empty((len(workloads), 6), dtype=np.float64)
-    indices = np.empty((len(workloads), 5), dtype=np.intp)
+    models: _Distinct[ModelSpec] = _Distinct(lambda model: model)
+    clusters: _Distinct[Cluster] = _Distinct(_cluster_key)
+    strategies: _Distinct[Strategy] = _Distinct(lambda strategy: strategy)
     settings: dict[tuple[object, ...], int] = {}
-    group_keys: list[tuple[int, TrainingRecipe, StrategyKind, Accelerator]] = []
-    for row, workload in enumerate(workloads):
-        recipe, strategy, cluster = workload.recipe, workload.strategy, workload.cluster
-        model_index, cluster_index = models.number(workload.model), clusters.number(cluster)
-        micro, length, batch = _RECIPE_FIELDS(recipe)
-        steps = recipe.num_training_steps
-        numbers[row] = (
-            micro, -1 if length is None else length, batch, np.nan if steps is None else steps,
-            recipe.overhead_fraction, recipe.optimization.max_grad_norm is not None,
+    samples: list[TrainingRecipe] = []
+    numbers: list[float] = []
+    indices: list[int] = []
+    for workload in workloads:
+        recipe = workload.recipe
+        cluster = clusters.number(workload.cluster)
+        key = (*_RECIPE_SETTING(recipe), strategies.number(workload.strategy))
+        setting = settings.get(key)
+        if setting is None:
+            setting = settings[key] = len(samples)
+            samples.append(recipe)
+        length, steps = recipe.sequence_length, recipe.num_training_steps
+        numbers += (
+            recipe.micro_batch_size,
+            -1 if length is None else length,
+            recipe.global_batch_size,
+            math.nan if steps is None else steps,
+            recipe.overhead_fraction,
+            recipe.optimization.max_grad_norm is not None,
         )
-        key = (recipe.precision, recipe.attention, recipe.compile, recipe.tf32, recipe.optimizer, strategy.kind,
-               strategy.offload, strategy.activation_checkpointing)
-        setting = settings.setdefault(key, len(settings))
-        accelerator = cluster.node.accelerator
-        group_key = (model_index, id(accelerator), key[0], key[1], key[2], key[5])
-        group = groups.get(group_key)
-        if group is None:
-            group = groups[group_key] = len(groups)
-            group_keys.append((model_index, recipe, strategy.kind, accelerator))
-        indices[row] = (model_index, cluster_index, setting, group, 0)
-    contexts, context_of_group = _contexts(group_keys, models.items)
-    cluster_columns, accelerators, accelerator_index = _cluster_columns(clusters.items, indices[:, 1])
+        indices += (models.number(workload.model), cluster, setting)
+    setting_list = [
+        _Setting._make((*key[:-1], *_STRATEGY_SETTING(strategies.items[cast(int, key[-1])]))) for key in settings
+    ]
+    by_row = np.array(indices, dtype=np.intp).reshape(-1, 3)
+    cluster_columns, accelerators, accelerator_of_cluster = _cluster_columns(clusters.items, by_row[:, 1])
+    accelerator_index = accelerator_of_cluster[by_row[:, 1]]
+    groups, group_index = _variants(
+        models.items, by_row[:, 0], accelerators, accelerator_index, setting_list, by_row[:, 2], samples
+    )
     return _assemble(
-        workloads, numbers, _setting_columns(tuple(settings), indices[:, 2]), cluster_columns,
+        workloads,
+        np.array(numbers, dtype=np.float64).reshape(-1, 6),
+        _setting_columns(setting_list, by_row[:, 2]),
+        cluster_columns,
         CoefficientColumns([coefficients.for_accelerator(a) for a in accelerators], accelerator_index),
-        context_of_group[indices[:, 3]], contexts,
+        group_index,
+        groups,
     )
 
 
-def _contexts(
-    keys: list[tuple[int, TrainingRecipe, StrategyKind, Accelerator]], models: list[object]
-) -> tuple[tuple[tuple[ModelSpec, OperationContext], ...], NDArray[np.intp]]:
-    """Operation list variant of each group, duplicates (two GPUs that take the same path) merged."""
+_Variant = tuple[ModelSpec, OperationContext]
+
+
+def _variants(
+    models: list[ModelSpec],
+    model_index: NDArray[np.intp],
+    accelerators: list[Accelerator],
+    accelerator_index: NDArray[np.intp],
+    settings: list[_Setting],
+    setting_index: NDArray[np.intp],
+    samples: list[TrainingRecipe],
+) -> tuple[tuple[_Variant, ...], NDArray[np.intp]]:
+    """The distinct operation lists and which of them each workload runs.
+
+    A list depends on model, numerics, attention kernel (hence recipe and accelerator) and compilation.
+    """
+    variants: dict[tuple[object, ...], int] = {}
+    variant_of_setting = np.array(
+        [
+            variants.setdefault(
+                (s.precision, s.attention, s.is_compiled, numerics_of(s.precision, s.kind)), len(variants)
+            )
+            for s in settings
+        ],
+        dtype=np.intp,
+    )
+    _, first_setting = np.unique(variant_of_setting, return_index=True)
+    combined = (model_index * len(accelerators) + accelerator_index) * len(variants) + variant_of_setting[setting_index]
+    distinct, inverse = np.unique(combined, return_inverse=True)
     merged: dict[tuple[int, OperationContext], int] = {}
-    index = []
-    for model_index, recipe, kind, accelerator in keys:
-        model = models[model_index]
+    group_of_distinct = []
+    for code in distinct.tolist():
+        rest, variant = divmod(code, len(variants))
+        model, accelerator = divmod(rest, len(accelerators))
+        setting = int(first_setting[variant])
         context = OperationContext(
-            numerics=numerics_of(recipe.precision, kind),
-            attention=attention_path(model, recipe, accelerator),  # type: ignore[arg-type]
-            is_compiled=recipe.compile,
+            numerics=numerics_of(settings[setting].precision, settings[setting].kind),
+            attention=attention_path(models[model], samples[setting], accelerators[accelerator]),
+            is_compiled=settings[setting].is_compiled,
         )
-        index.append(merged.setdefault((model_index, context), len(merged)))
-    pairs = tuple((models[model_index], context) for model_index, context in merged)
-    return pairs, np.array(index, dtype=np.intp)  # type: ignore[return-value]
+        group_of_distinct.append(merged.setdefault((model, context), len(merged)))
+    groups = tuple((models[model], context) for model, context in merged)
+    return groups, np.array(group_of_distinct, dtype=np.intp)[inverse]
 
 
 def _cluster_columns(
-    clusters: list[object], index: NDArray[np.intp]
+    clusters: list[Cluster], index: NDArray[np.intp]
 ) -> tuple[ClusterColumns, list[Accelerator], NDArray[np.intp]]:
-    table = np.array([_cluster_values(cluster) for cluster in clusters], dtype=np.float64)  # type: ignore[arg-type]
-    columns = {}
+    """Columns of the clusters, the distinct accelerators, and which of them each cluster has."""
+    table = np.array([_cluster_values(cluster) for cluster in clusters], dtype=np.float64)
+    columns: dict[str, Any] = {}
     for position, spec in enumerate(fields(ClusterColumns)):
         values = table[:, position][index]
         columns[spec.name] = values.astype(bool) if spec.type is Flags else values
-    accelerators: dict[int, int] = {}
-    kept: list[Accelerator] = []
-    number = []
-    for cluster in clusters:
-        accelerator = cluster.node.accelerator  # type: ignore[attr-defined]
-        position = accelerators.setdefault(id(accelerator), len(kept))
-        if position == len(kept):
-            kept.append(accelerator)
-        number.append(position)
-    return ClusterColumns(**columns), kept, np.array(number, dtype=np.intp)[index]
+    accelerators: _Distinct[Accelerator] = _Distinct(_accelerator_key)
+    numbers = [accelerators.number(cluster.node.accelerator) for cluster in clusters]
+    return ClusterColumns(**columns), accelerators.items, np.array(numbers, dtype=np.intp)
 
 
-def _setting_columns(settings: tuple[tuple[object, ...], ...], index: NDArray[np.intp]) -> dict[str, NDArray[np.generic]]:
-    rows = []
-    for precision, _attention, is_compiled, tf32, optimizer, kind, offload, checkpointing in settings:
-        cost = OPTIMIZERS[str(optimizer)]
-        rows.append((
-            (StrategyKind.ZERO_1, StrategyKind.ZERO_2, StrategyKind.ZERO_3).index(kind) + 1 if kind.is_zero else 0,  # type: ignore[attr-defined, arg-type]
-            kind is StrategyKind.NONE, kind.is_fsdp, kind is StrategyKind.FSDP_FULL_SHARD, offload, checkpointing,  # type: ignore[attr-defined]
-            precision is not Precision.FP32, precision is Precision.FP16, tf32, is_compiled,
-            cost.state_bytes_per_parameter, cost.traffic_bytes_per_parameter, cost.kernels_per_tensor, cost.is_fused,
-        ))
-    table = np.array(rows, dtype=np.float64)
-    names = ("zero_stage", "is_none", "is_fsdp", "is_full_shard", "has_offload", "has_checkpointing", "is_16bit",
-             "is_fp16", "uses_tf32", "is_compiled", "optimizer_state_bytes", "optimizer_traffic_bytes",
-             "optimizer_kernels_per_tensor", "is_fused_optimizer")
-    flags = {name for name in names if name.startswith(("is_", "has_", "uses_"))}
-    return {
-        name: table[:, position][index].astype(bool) if name in flags else table[:, position][index]
-        for position, name in enumerate(names)
-    }
+def _setting_columns(settings: list[_Setting], index: NDArray[np.intp]) -> dict[str, Any]:
+    """Columns of everything categorical, named as in ``WorkloadColumns``."""
+    rows: list[dict[str, float | bool]] = []
+    for setting in settings:
+        kind, cost = setting.kind, OPTIMIZERS[setting.optimizer]
+        rows.append(
+            {
+                "zero_stage": _ZERO_STAGES.get(kind, 0),
+                "is_none": kind is StrategyKind.NONE,
+                "is_fsdp": kind.is_fsdp,
+                "is_full_shard": kind is StrategyKind.FSDP_FULL_SHARD,
+                "has_offload": setting.has_offload,
+                "has_checkpointing": setting.has_checkpointing,
+                "is_16bit": setting.precision is not Precision.FP32,
+                "is_fp16": setting.precision is Precision.FP16,
+                "uses_tf32": setting.tf32,
+                "is_compiled": setting.is_compiled,
+                "optimizer_state_bytes": cost.state_bytes_per_parameter,
+                "optimizer_traffic_bytes": cost.traffic_bytes_per_parameter,
+                "optimizer_kernels_per_tensor": cost.kernels_per_tensor,
+                "is_fused_optimizer": cost.is_fused,
+            }
+        )
+    return {name: np.array([row[name] for row in rows])[index] for name in rows[0]}
 
 
 def _assemble(
-    workloads: Sequence[Workload], numbers: Array, settings: dict[str, NDArray[np.generic]], cluster: ClusterColumns,
-    coefficients: CoefficientColumns, group_index: NDArray[np.intp],
-    groups: tuple[tuple[ModelSpec, OperationContext], ...],
+    workloads: Sequence[Workload],
+    numbers: Array,
+    settings: dict[str, Any],
+    cluster: ClusterColumns,
+    coefficients: CoefficientColumns,
+    group_index: NDArray[np.intp],
+    groups: tuple[_Variant, ...],
 ) -> WorkloadColumns:
     micro, length, batch = numbers[:, 0], numbers[:, 1], numbers[:, 2]
-    settings["uses_tf32"] = settings["uses_tf32"].astype(bool) & cluster.has_tf32
+    settings["uses_tf32"] = settings["uses_tf32"] & cluster.has_tf32
     return WorkloadColumns(
-        workloads=workloads, micro_batch_size=micro, sequence_length=np.where(length < 0, 1.0, length),
-        has_length=length >= 0, global_batch_size=batch,
+        workloads=workloads,
+        micro_batch_size=micro,
+        sequence_length=np.where(length < 0, 1.0, length),
+        has_length=length >= 0,
+        global_batch_size=batch,
         accumulation_steps=np.maximum(1.0, np.floor(batch / (micro * cluster.num_gpus))),
-        num_training_steps=numbers[:, 3], overhead_fraction=numbers[:, 4], has_clipping=numbers[:, 5] > 0,
-        cluster=cluster, coefficients=coefficients, group_index=group_index, groups=groups, **settings,  # type: ignore[arg-type]
+        num_training_steps=numbers[:, 3],
+        overhead_fraction=numbers[:, 4],
+        has_clipping=numbers[:, 5] > 0,
+        cluster=cluster,
+        coefficients=coefficients,
+        group_index=group_index,
+        groups=groups,
+        **settings,
     )
