@@ -48,13 +48,29 @@ def m27(directory: Path) -> None:
 def m29(directory: Path) -> None:
     """The same answer from a name, a config file and a folder."""
     config = {
-        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-        "intermediate_size": 11008, "vocab_size": 32016, "tie_word_embeddings": False, "max_position_embeddings": 16384,
-        "rms_norm_eps": 1e-5, "rope_theta": 1e6,
-    }  # fmt: skip
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "intermediate_size": 11008,
+        "vocab_size": 32016,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 16384,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+    }
     path = write_config(directory, config)
-    shared = {"gpu": "h200", "sequence_length": 2048, "micro_batch_size": 1, "global_batch_size": 1, "precision": "bf16",
-              "optimizer": "adamw_torch", "compile": True, "attention": "sdpa"}  # fmt: skip
+    shared = {
+        "gpu": "h200",
+        "sequence_length": 2048,
+        "micro_batch_size": 1,
+        "global_batch_size": 1,
+        "precision": "bf16",
+        "optimizer": "adamw_torch",
+        "compile": True,
+        "attention": "sdpa",
+    }
     answers = [estimate(model=text, **shared) for text in ("codellama-7b", path, str(directory))]
     assert len({(a.parameters, a.step_time_seconds.expected, a.peak_memory_bytes.expected) for a in answers}) == 1
 
@@ -215,7 +231,25 @@ def b20(directory: Path) -> None:
 
 
 RUNS = {
-    "M24": m24, "M27": m27, "M29": m29, "M33": m33, "S22": s22, "S28": s28, "E02": e02, "E04": e04, "E11": e11, "B01": b01,
-    "B02": b02, "B05": b05, "B06": b06, "B07": b07, "B10": b10, "B11": b11, "B14": b14, "B15": b15, "B16": b16, "B19": b19,
+    "M24": m24,
+    "M27": m27,
+    "M29": m29,
+    "M33": m33,
+    "S22": s22,
+    "S28": s28,
+    "E02": e02,
+    "E04": e04,
+    "E11": e11,
+    "B01": b01,
+    "B02": b02,
+    "B05": b05,
+    "B06": b06,
+    "B07": b07,
+    "B10": b10,
+    "B11": b11,
+    "B14": b14,
+    "B15": b15,
+    "B16": b16,
+    "B19": b19,
     "B20": b20,
-}  # fmt: skip
+}

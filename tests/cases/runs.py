@@ -55,25 +55,57 @@ def write_config(directory: Path, config: Mapping[str, object], name: str = "con
 
 def mpt(directory: Path, *, hidden: int, layers: int, positions: int) -> str:
     """MPT as llm-foundry counts it: GPT-2's shape with MPT's vocabulary; the parameter counts agree to the last one."""
-    return write_config(directory, {
-        "model_type": "gpt2", "n_embd": hidden, "n_layer": layers, "n_head": hidden // 128 if hidden >= 2048 else hidden // 64,
-        "n_positions": positions, "vocab_size": 50368, "activation_function": "gelu", "tie_word_embeddings": True,
-        "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
-    })  # fmt: skip
+    return write_config(
+        directory,
+        {
+            "model_type": "gpt2",
+            "n_embd": hidden,
+            "n_layer": layers,
+            "n_head": hidden // 128 if hidden >= 2048 else hidden // 64,
+            "n_positions": positions,
+            "vocab_size": 50368,
+            "activation_function": "gelu",
+            "tie_word_embeddings": True,
+            "attn_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+        },
+    )
 
 
 def nanogpt(directory: Path) -> str:
-    return write_config(directory, {
-        "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50304,
-        "activation_function": "gelu", "tie_word_embeddings": True, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
-    })  # fmt: skip
+    return write_config(
+        directory,
+        {
+            "model_type": "gpt2",
+            "n_embd": 768,
+            "n_layer": 12,
+            "n_head": 12,
+            "n_positions": 1024,
+            "vocab_size": 50304,
+            "activation_function": "gelu",
+            "tie_word_embeddings": True,
+            "attn_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+        },
+    )
 
 
 def llama(
     directory: Path, *, hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, vocab: int, tied: bool
 ) -> str:
-    return write_config(directory, {
-        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "intermediate_size": ffn, "vocab_size": vocab, "tie_word_embeddings": tied,
-        "max_position_embeddings": 4096,
-    })  # fmt: skip
+    return write_config(
+        directory,
+        {
+            "model_type": "llama",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "intermediate_size": ffn,
+            "vocab_size": vocab,
+            "tie_word_embeddings": tied,
+            "max_position_embeddings": 4096,
+        },
+    )

@@ -5,9 +5,16 @@ import json
 import pytest
 
 LLAMA = {
-    "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "intermediate_size": 11008, "max_position_embeddings": 4096, "tie_word_embeddings": False,
-}  # fmt: skip
+    "model_type": "llama",
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
 
 
 @pytest.fixture
@@ -95,13 +102,29 @@ def test_gpu_count_that_does_not_divide_plans_the_nearest_batch(traincast):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--micro-batch-size", "0"), ("--num-training-tokens", "-5"), ("--num-training-tokens", "many"), ("--num-gpus", "1.5"),
-        ("--sequence-length", "1e400"), ("--num-nodes", ""), ("--global-batch-size", "nan"), ("--gpu-memory-gib", "0"),
-        ("--cpu-memory-gib", "-1"), ("--network-gbit", "inf"), ("--overhead-fraction", "ten"), ("--usd-per-gpu-hour", "-1"),
-        ("--image-size", "0"), ("--precision", "fp17"), ("--attention", "flush"), ("--optimizer", "adamm"), ("--strategy", "zero_4"),
-        ("--num-gpus", "10000000"), ("--global-batch-size", "1T"), ("--interconnect", "carrier-pigeon"), ("--set", "novalue"),
+        ("--micro-batch-size", "0"),
+        ("--num-training-tokens", "-5"),
+        ("--num-training-tokens", "many"),
+        ("--num-gpus", "1.5"),
+        ("--sequence-length", "1e400"),
+        ("--num-nodes", ""),
+        ("--global-batch-size", "nan"),
+        ("--gpu-memory-gib", "0"),
+        ("--cpu-memory-gib", "-1"),
+        ("--network-gbit", "inf"),
+        ("--overhead-fraction", "ten"),
+        ("--usd-per-gpu-hour", "-1"),
+        ("--image-size", "0"),
+        ("--precision", "fp17"),
+        ("--attention", "flush"),
+        ("--optimizer", "adamm"),
+        ("--strategy", "zero_4"),
+        ("--num-gpus", "10000000"),
+        ("--global-batch-size", "1T"),
+        ("--interconnect", "carrier-pigeon"),
+        ("--set", "novalue"),
     ],
-)  # fmt: skip
+)
 def test_value_without_a_meaning_is_refused_with_its_name_and_value(traincast, option, value):
     outcome = traincast("estimate", *gpu(), option, value, "--format", "json")
     assert outcome.code == 2
@@ -182,10 +205,18 @@ def test_what_is_not_modelled_is_refused_by_name(refused, arguments, words):
 
 @pytest.mark.parametrize(
     ("name", "ours"),
-    [("--per-device-train-batch-size", "--micro-batch-size"), ("--gradient-accumulation-steps", "--global-batch-size"),
-     ("--seq-len", "--sequence-length"), ("--gradient-checkpointing", "--activation-checkpointing"), ("--bf16", "--precision"),
-     ("--num-gpu", "--num-gpus"), ("--optim", "--optimizer"), ("--epochs", "--num-training-samples"), ("--modle", "--model")],
-)  # fmt: skip
+    [
+        ("--per-device-train-batch-size", "--micro-batch-size"),
+        ("--gradient-accumulation-steps", "--global-batch-size"),
+        ("--seq-len", "--sequence-length"),
+        ("--gradient-checkpointing", "--activation-checkpointing"),
+        ("--bf16", "--precision"),
+        ("--num-gpu", "--num-gpus"),
+        ("--optim", "--optimizer"),
+        ("--epochs", "--num-training-samples"),
+        ("--modle", "--model"),
+    ],
+)
 def test_names_of_other_tools_and_slips_point_to_ours(refused, name, ours):
     assert ours in refused("estimate", *gpu(), name, "4")
 
@@ -323,11 +354,11 @@ def test_compile_under_deepspeed_names_the_versions(estimated):
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (gpu() + ("--image-size", "224"), "--image-size"),
-        (gpu(model="vit-large-16-21k") + ("--sequence-length", "512"), "--sequence-length"),
-        (gpu(model="mamba-2.8b") + ("--attention", "eager"), "--attention"),
-        (gpu() + ("--network-gbit", "100"), "--network-gbit"),
-        (gpu() + ("--interconnect", "pcie"), "--interconnect"),
+        ((*gpu(), "--image-size", "224"), "--image-size"),
+        ((*gpu(model="vit-large-16-21k"), "--sequence-length", "512"), "--sequence-length"),
+        ((*gpu(model="mamba-2.8b"), "--attention", "eager"), "--attention"),
+        ((*gpu(), "--network-gbit", "100"), "--network-gbit"),
+        ((*gpu(), "--interconnect", "pcie"), "--interconnect"),
     ],
 )
 def test_option_without_effect_is_reported(estimated, arguments, name):

@@ -3,6 +3,12 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from estimator.app.session.batch import BatchEstimator
+from estimator.app.session.options import WorkloadOptions
+from estimator.app.session.service import Session
 
 BASE = {"model": "pythia-70m", "gpu": "a100-80gb"}
 
@@ -26,18 +32,44 @@ def test_answers_come_in_order(traincast):
 def test_a_line_equals_the_same_estimate_on_its_own(traincast):
     line = {**BASE, "num_gpus": 4, "strategy": "zero_2", "micro_batch_size": 8, "num_training_tokens": "300B"}
     alone = traincast(
-        "estimate", "--model", "pythia-70m", "--gpu", "a100-80gb", "--num-gpus", "4", "--strategy", "zero_2",
-        "--micro-batch-size", "8", "--num-training-tokens", "300B", "--format", "json",
-    ).json  # fmt: skip
+        "estimate",
+        "--model",
+        "pythia-70m",
+        "--gpu",
+        "a100-80gb",
+        "--num-gpus",
+        "4",
+        "--strategy",
+        "zero_2",
+        "--micro-batch-size",
+        "8",
+        "--num-training-tokens",
+        "300B",
+        "--format",
+        "json",
+    ).json
     (answer,) = _lines(_batch(traincast, [line]))
     assert answer == alone
 
 
 def test_workload_of_an_answer_is_a_line_that_gives_the_same_answer(traincast):
-    first = _lines(_batch(traincast, [
-        {**BASE, "num_gpus": 8, "num_nodes": 2, "strategy": "zero_3", "offload": True, "cpu_memory_gib": 512, "micro_batch_size": 4},
-        {"model": "vit-large-16-21k", "gpu": "rtx-4090", "num_gpus": 4, "micro_batch_size": 32},
-    ]))  # fmt: skip
+    first = _lines(
+        _batch(
+            traincast,
+            [
+                {
+                    **BASE,
+                    "num_gpus": 8,
+                    "num_nodes": 2,
+                    "strategy": "zero_3",
+                    "offload": True,
+                    "cpu_memory_gib": 512,
+                    "micro_batch_size": 4,
+                },
+                {"model": "vit-large-16-21k", "gpu": "rtx-4090", "num_gpus": 4, "micro_batch_size": 32},
+            ],
+        )
+    )
     again = _lines(_batch(traincast, [answer["workload"] for answer in first]))
     for old, new in zip(first, again, strict=True):
         assert new["workload"] == old["workload"]
@@ -65,7 +97,7 @@ def test_workload_of_an_answer_is_a_line_that_gives_the_same_answer(traincast):
         ({"gpu": "a100-80gb"}, "missing_option", "model"),
         ("[" * 5000, "bad_line", None),
     ],
-)  # fmt: skip
+)
 def test_bad_line_yields_an_error_in_its_place(traincast, line, code, field):
     outcome = _batch(traincast, [BASE, line, BASE])
     first, bad, last = _lines(outcome)
@@ -97,3 +129,29 @@ def test_empty_batch_answers_nothing(traincast):
 def test_settings_of_a_line_change_the_model(traincast):
     plain, deeper = _lines(_batch(traincast, [BASE, {**BASE, "set": {"num_hidden_layers": 12}}]))
     assert deeper["parameters"] > plain["parameters"]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+OPTION_VALUES = st.fixed_dictionaries(
+    {}, optional={name: JSON_VALUES for name in WorkloadOptions.__struct_fields__ if name not in ("model", "gpu")}
+)
+
+
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(values=OPTION_VALUES)
+def test_any_values_yield_an_estimate_or_an_error_that_names_an_option(values):
+    estimator = BatchEstimator(Session(), WorkloadOptions())
+    (answer,) = [
+        json.loads(line) for line in b"".join(estimator.answers([json.dumps({**BASE, **values}).encode()])).splitlines()
+    ]
+    if "error" in answer:
+        assert answer["error"]["field"] is None or answer["error"]["field"] in WorkloadOptions.__struct_fields__
+        assert answer["error"]["message"]
+    else:
+        assert answer["step_time_seconds"]["expected"] > 0

@@ -60,8 +60,19 @@ def test_budget_counts_rent_or_with_buy_the_purchase(traincast):
 
 
 def test_choice_where_nothing_fits_keeps_its_row_with_reasons(traincast):
-    outcome = traincast("compare", "--model", "pythia-12b", "--hardware", "rtx-3060-12gb:1", "--hardware", "h200:8",
-                        "--cpu-memory-gib", "32", "--format", "json")  # fmt: skip
+    outcome = traincast(
+        "compare",
+        "--model",
+        "pythia-12b",
+        "--hardware",
+        "rtx-3060-12gb:1",
+        "--hardware",
+        "h200:8",
+        "--cpu-memory-gib",
+        "32",
+        "--format",
+        "json",
+    )
     assert outcome.code == 0
     small, large = outcome.json["rows"]
     assert small["best"] is None

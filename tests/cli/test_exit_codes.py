@@ -83,8 +83,12 @@ def test_interruption_and_internal_failure(traincast, monkeypatch, raised, code)
 def test_reader_that_goes_away_is_no_failure():
     process = subprocess.run(
         f"{sys.executable} -m estimator.app.cli catalog gpus --format csv | head -1",
-        shell=True, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert process.stdout.startswith("name,")
     assert process.stderr == ""
 

@@ -85,7 +85,7 @@ class BatchEstimator:
         return self._encoder.encode_lines(answers)
 
     def _estimated(self, prepared: list[PreparedWorkload], calibration: str | None) -> list[Any]:
-        """Documents or problems. All at once; where one cannot be estimated, in halves, so that the others still are."""
+        """Documents or problems. All at once; where one cannot be estimated, in halves: the others still are."""
         try:
             table = estimate_many([entry.workload for entry in prepared], coefficients_in_use(calibration))
         except ProjectError as error:
