@@ -6,11 +6,10 @@ Rules (torch/_inductor/scheduler.py, torch/_functorch/partitioners.py), applied 
    fused. A fused region reads each tensor from outside once and writes what others need, in one kernel for each
    size of output. The same cast of one tensor is done once.
 2. Kept for the backward pass is the cheapest set of tensors from which the rest follows by running memory-bound
-   kernels again; results of products and attention, small results of reductions and dropout masks are never
-   computed again.
+   kernels again. Never computed again are results of products and attention, their operands (which would have to
+   be written out again), small results of reductions, and dropout masks.
 3. The backward pass of a region reads the gradients of its outputs and what was kept, and writes the gradients of
-   its inputs and those operands of products that it had to compute again; each parameter's gradient is one more
-   kernel.
+   its inputs; each parameter's gradient is one more kernel.
 
 Neglected: limits on the size of fused kernels, heuristics against long chains, autotuned product templates with
 fused epilogues.
@@ -97,8 +96,11 @@ def _kept(scope: _Scope, shared: set[Storage]) -> set[Storage]:
         for tensor in node.saved
         if not tensor.storage.is_resident and tensor.storage not in shared
     }
+    operands = {tensor.storage for node in scope.nodes if node.is_barrier for tensor in node.saved}
     dependencies: dict[Hashable, set[Storage]] = {
-        storage: _origins(node) - shared for storage, node in scope.producers.items() if _is_recomputable(node)
+        storage: _origins(node) - shared
+        for storage, node in scope.producers.items()
+        if storage not in operands and _is_recomputable(node)
     }
     sizes: dict[Hashable, float] = {}
     for node in scope.nodes:
@@ -198,9 +200,8 @@ def _fused(
     gradients = [t for t in read.values() if t.requires_grad and not t.storage.is_resident]
     parameters = [t for t in read.values() if t.requires_grad and t.storage.is_resident]
     saved_inputs = _saved_of(scope, region)
-    again = [t for t in written.values() if t.storage not in scope.kept and _is_operand(scope, t)]
     outputs = [t for t in written.values() if t.requires_grad]
-    backward = [*outputs, *saved_inputs, *gradients, *again]
+    backward = [*outputs, *saved_inputs, *gradients]
     is_differentiable = bool(gradients or parameters)
     transient = sum((t.num_bytes for t in (*gradients, *written.values())), ZERO)
     held = min((node.held_bytes for node in region), key=_weight)
@@ -215,7 +216,7 @@ def _fused(
         forward_bytes=reads + writes,
         backward_bytes=sum((t.num_bytes for t in backward), ZERO) if is_differentiable else ZERO,
         forward_kernels=float(max(1, len({t.elements for t in written.values()}))),
-        backward_kernels=float(max(1, len({t.elements for t in (*gradients, *again)})) + len(parameters))
+        backward_kernels=float(max(1, len({t.elements for t in gradients})) + len(parameters))
         if is_differentiable
         else 0.0,
         saved_bytes=_newly_kept(scope, storages, counted),
@@ -233,9 +234,3 @@ def _saved_of(scope: _Scope, region: list[Node]) -> list[Tensor]:
                 found[tensor.storage] = tensor
     return list(found.values())
 
-
-def _is_operand(scope: _Scope, tensor: Tensor) -> bool:
-    """Whether the backward pass of a product or of attention needs a tensor."""
-    return any(
-        saved.storage is tensor.storage for node in scope.nodes if node.is_barrier for saved in node.saved
-    )

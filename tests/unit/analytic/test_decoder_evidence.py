@@ -131,7 +131,9 @@ SAVED_CASES = (
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
-@pytest.mark.parametrize(("numerics", "path", "attention", "kernel"), SAVED_VARIANTS, ids=[v[0] for v in SAVED_VARIANTS])
+@pytest.mark.parametrize(
+    ("numerics", "path", "attention", "kernel"), SAVED_VARIANTS, ids=[variant[0] for variant in SAVED_VARIANTS]
+)
 @pytest.mark.parametrize("name", SAVED_CASES)
 def test_saved_activations_equal_a_memory_trace(
     name: str, numerics: str, path: AttentionPath, attention: str, kernel: str | None, checkpointing: bool
