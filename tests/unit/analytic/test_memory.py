@@ -7,7 +7,8 @@ import pytest
 
 from estimator.analytic.columns import extract_columns
 from estimator.analytic.estimate import estimate
-from estimator.analytic.memory import resident_states
+from estimator.analytic.memory import resident_states, working_buffers
+from estimator.analytic.operation_totals import operation_totals
 from estimator.coefficients import Coefficients, default_coefficients
 from estimator.specs.recipe import Precision
 from estimator.specs.strategy import StrategyKind
@@ -41,7 +42,12 @@ def test_adam_states_per_parameter_follow_the_zero_paper(kind: StrategyKind, exp
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(StrategyKind.ZERO_1, 4.0), (StrategyKind.ZERO_2, 2.0), (StrategyKind.ZERO_3, 0.0), (StrategyKind.FSDP_FULL_SHARD, 0.0)],
+    [
+        (StrategyKind.ZERO_1, 4.0),
+        (StrategyKind.ZERO_2, 2.0),
+        (StrategyKind.ZERO_3, 0.0),
+        (StrategyKind.FSDP_FULL_SHARD, 0.0),
+    ],
 )
 def test_offload_leaves_weights_and_unsharded_gradients_only(kind: StrategyKind, expected: float) -> None:
     assert states_per_parameter(kind, offload=True) == pytest.approx(expected)
@@ -132,7 +138,10 @@ def test_checkpoint_holds_fp32_weights_and_moments_or_deepspeeds_copies_too() ->
 
 def test_coefficients_for_an_accelerator_take_its_own_over_its_architectures() -> None:
     base = Coefficients(
-        overrides={"architecture:ampere": {"scan_efficiency": 0.5, "overlap_fraction": 0.1}, "test-a100": {"scan_efficiency": 0.9}}
+        overrides={
+            "architecture:ampere": {"scan_efficiency": 0.5, "overlap_fraction": 0.1},
+            "test-a100": {"scan_efficiency": 0.9},
+        }
     )
     found = base.for_accelerator(cluster().node.accelerator)
     assert (found.scan_efficiency, found.overlap_fraction) == (0.9, 0.1)
@@ -141,3 +150,18 @@ def test_coefficients_for_an_accelerator_take_its_own_over_its_architectures() -
 def test_tiny_model_has_the_parameters_its_tensors_say() -> None:
     assert PARAMETERS == 8 * 12 * 1024**2 + 2 * 32_000 * 1024
     assert estimate(workload(model=TINY), COEFFICIENTS).parameters == PARAMETERS
+
+
+def test_zero_2_step_holds_the_gradient_shard_three_times() -> None:
+    # LLaMA-7B on 8 x 32 GB failed in the optimizer step: 28.28 GiB allocated, 3.14 GiB more requested.
+    columns = extract_columns(
+        [workload(on=cluster(8), kind=StrategyKind.ZERO_2, precision=Precision.FP16, optimizer="adamw_torch")],
+        COEFFICIENTS,
+    )
+    seven_billion = replace(operation_totals(columns), num_parameters=np.array([6.738e9]))
+    weights, shard = 2 * 6.738e9, 6.738e9 / 8
+    found = resident_states(columns, seven_billion.num_parameters)
+    resident = (found.parameters + found.gradients + found.optimizer)[0]
+    total = resident + working_buffers(columns, seven_billion).optimizer_step[0]
+    assert total == pytest.approx(weights + (2 + 12 + 2 + 4 + 4) * shard)
+    assert total / 2**30 == pytest.approx(28.28 + 3.14, rel=0.01)
