@@ -81,8 +81,9 @@ def working_buffers(columns: WorkloadColumns, totals: OperationTotals) -> Workin
                   checkpointing only those outside blocks and of one block do.
     DDP           buckets hold one more copy of the gradients, 4 P (``gradient_as_bucket_view=False``).
     ZeRO-1/2      one reduce bucket of 5e8 elements, allocated whole during backward, and the gradients on their way
-                  into it; optimizer offload: one staging buffer of the largest tensor. Step: fp32 gradients 4 P / N.
-                  Start: weights twice while they are flattened.
+                  into it; optimizer offload: one staging buffer of the largest tensor. Step: 16-bit shard of the
+                  gradients twice (partition, flat copy) and in fp32, 4 P / N. Start: weights twice while they
+                  are flattened, on the host where the device has no room.
     ZeRO-3        bucket, gathered weights within ``max_reuse_distance`` and prefetch; step as above.
     FSDP2         gathered 16-bit weights: two blocks and the gather's own output; ``shard_grad_op`` keeps all from
                   forward to backward; unsharded gradients of one block and the reduce-scatter's input.
@@ -114,20 +115,46 @@ def working_buffers(columns: WorkloadColumns, totals: OperationTotals) -> Workin
 
     choose = [columns.is_none, stage == 1, stage == 2, stage == 3, columns.is_fsdp]
     step = optimizer_temporary_bytes(columns) * local_parameters(columns, p)
-    step = np.where(columns.has_offload, 0.0, step + np.where(stage > 0, 4.0 * p / ranks, 0.0))
     shards = np.where(columns.has_offload, 0.0, wide * p / ranks)
+    step = np.where(columns.has_offload, 0.0, step + np.where(stage > 0, 4.0 * p / ranks, 0.0))
+    step = step + np.where((stage == 1) | (stage == 2), shards, 0.0)
+    flattened = np.where(2.0 * wide * p <= columns.cluster.usable_memory_bytes, wide * p, 0.0)
     return WorkingBuffers(
         forward_end=np.select(choose, [casts + ddp, staging, staging, live + bucket, fsdp_forward]),
         backward=np.select(
-            choose, [kept_casts + ddp, bucket + flight + staging, bucket + flight + staging, live + bucket + flight, fsdp_backward]
+            choose,
+            [
+                kept_casts + ddp,
+                bucket + flight + staging,
+                bucket + flight + staging,
+                live + bucket + flight,
+                fsdp_backward,
+            ],
         ),
         # ZeRO-1 and its shard of reduced gradients: stage_1_and_2.copy_grads_in_partition.
         backward_end=np.select(
             choose, [ddp, bucket + shards + staging, bucket + staging, bucket + flight, 2.0 * gathered_block + outside]
         ),
         optimizer_step=step + np.select(choose, [ddp, staging, staging, bucket, 0.0 * p]),
-        initialisation=np.where((stage == 1) | (stage == 2), wide * p, 0.0),
+        initialisation=np.where((stage == 1) | (stage == 2), flattened, 0.0),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What is alive at one moment of the step, bytes [workloads]."""
+
+    gradients: Array
+    optimizer: Array
+    activations: Array
+    logits: Array
+    buffers: Array
+
+    def parts(self, parameters: Array) -> Array:
+        """[workloads, MEMORY_PARTS]."""
+        return np.stack(
+            (parameters, self.gradients, self.optimizer, self.activations, self.logits, self.buffers), axis=1
+        )
 
 
 def peak_memory(columns: WorkloadColumns, totals: OperationTotals) -> MemoryColumns:
@@ -137,9 +164,9 @@ def peak_memory(columns: WorkloadColumns, totals: OperationTotals) -> MemoryColu
     in backward      states, saved activations, one block being run (again), gradients so far
     end of backward  states, all gradients
     optimizer step   states, gradients, temporaries
-    initialisation   weights twice (ZeRO-1/2)
+    initialisation   weights twice (ZeRO-1/2), no optimizer state yet
     Gradients of earlier micro batches exist from the first moment on where batches are accumulated. Optimizer state
-    is counted at every moment: it exists from the second step on. Between the named moments activations fall and
+    is counted at every moment of a step: it exists from the second step on. Between the named moments activations fall and
     gradients grow block by block, so an end of that line is its peak. Neglected: fragmentation (reserved, below).
     """
     c = columns.coefficients
@@ -148,32 +175,48 @@ def peak_memory(columns: WorkloadColumns, totals: OperationTotals) -> MemoryColu
     is_sharded_gradient = (columns.zero_stage >= 2) | columns.is_fsdp
     early_gradients = np.where(accumulates | (columns.zero_stage == 3), states.gradients, 0.0)
     checkpointing = columns.has_checkpointing
-    saved = np.where(
-        checkpointing, totals.activation_bytes_outside_blocks + totals.block_inputs_bytes, totals.activation_bytes
-    ) + totals.input_bytes
-    one_block = np.where(checkpointing, totals.block_saved_bytes, 0.0) + c.gradient_flight_fraction * totals.transient_bytes
+    saved = (
+        np.where(
+            checkpointing, totals.activation_bytes_outside_blocks + totals.block_inputs_bytes, totals.activation_bytes
+        )
+        + totals.input_bytes
+    )
+    one_block = (
+        np.where(checkpointing, totals.block_saved_bytes, 0.0) + c.gradient_flight_fraction * totals.transient_bytes
+    )
     # The first gradients after the loss: those of what lies outside blocks (output layer).
     first_gradients = np.maximum(
         early_gradients,
         np.where(is_sharded_gradient, 0.0, states.gradients * totals.num_outside_blocks / totals.num_parameters),
     )
-    zero = np.zeros_like(saved)
-    workspace = c.workspace_bytes
+    zero, workspace = np.zeros_like(saved), c.workspace_bytes
+    # DeepSpeed drops the gradients that other ranks update before it steps.
+    step_gradients = np.where(columns.zero_stage == 1, states.gradients / columns.cluster.num_gpus, states.gradients)
     moments = (
-        (early_gradients, saved, totals.logits_bytes + totals.logits_transient_bytes, buffers.forward_end + workspace),
-        (first_gradients, saved + one_block, zero, buffers.backward + workspace),
-        (states.gradients, totals.input_bytes + one_block, zero, buffers.backward_end + workspace),
-        (states.gradients, totals.input_bytes, zero, buffers.optimizer_step + workspace),
-        (zero, zero, zero, buffers.initialisation),
-    )
-    sums = np.stack([sum(moment[1:], moment[0]) for moment in moments])
-    at = np.argmax(sums, axis=0)
-    rows = np.arange(len(at))
-    chosen = [np.stack([moment[part] for moment in moments])[at, rows] for part in range(4)]
-    parts = np.stack([states.parameters, chosen[0], states.optimizer, chosen[1], chosen[2], chosen[3]], axis=1)
+        _Moment(
+            gradients=early_gradients, optimizer=states.optimizer, activations=saved,
+            logits=totals.logits_bytes + totals.logits_transient_bytes, buffers=buffers.forward_end + workspace,
+        ),
+        _Moment(
+            gradients=first_gradients, optimizer=states.optimizer, activations=saved + one_block, logits=zero,
+            buffers=buffers.backward + workspace,
+        ),
+        _Moment(
+            gradients=states.gradients, optimizer=states.optimizer, activations=totals.input_bytes + one_block,
+            logits=zero, buffers=buffers.backward_end + workspace,
+        ),
+        _Moment(
+            gradients=step_gradients, optimizer=states.optimizer, activations=totals.input_bytes, logits=zero,
+            buffers=buffers.optimizer_step + workspace,
+        ),
+        _Moment(gradients=zero, optimizer=zero, activations=zero, logits=zero, buffers=buffers.initialisation),
+    )  # fmt: skip
+    by_moment = np.stack([moment.parts(states.parameters) for moment in moments])
+    parts = by_moment[np.argmax(by_moment.sum(axis=2), axis=0), np.arange(len(saved))]
     peak = parts.sum(axis=1)
     return MemoryColumns(
-        parts=parts, peak_bytes=peak,
+        parts=parts,
+        peak_bytes=peak,
         reserved_bytes=peak * (1.0 + c.allocator_overhead_fraction) + c.allocator_overhead_bytes,
     )
 
