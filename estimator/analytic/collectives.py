@@ -45,18 +45,23 @@ def ring_columns(columns: WorkloadColumns) -> RingColumns:
     """The ring through all GPUs of all nodes.
 
     Inside a node each GPU sends over its own link; between nodes the ring crosses each network card once per
-    direction, so the slowest edge carries the whole volume. A single GPU per node uses the network only.
+    direction, so the slowest edge carries the whole volume. A single GPU per node uses the network only. Without
+    peer-to-peer access all copies of a node share the path through host memory.
     """
     cluster, c = columns.cluster, columns.coefficients
+    host_staged = c.host_staged_bandwidth_fraction / cluster.gpus_per_node
     fraction = np.where(
-        cluster.is_nvlink, c.nvlink_bandwidth_fraction,
-        np.where(cluster.is_host_staged, c.host_staged_bandwidth_fraction, c.pcie_bandwidth_fraction),
+        cluster.is_nvlink,
+        c.nvlink_bandwidth_fraction,
+        np.where(cluster.is_host_staged, host_staged, c.pcie_bandwidth_fraction),
     )
     inside = np.where(cluster.gpus_per_node > 1, 1.0 / (fraction * cluster.peer_bandwidth), 0.0)
     between = np.where(cluster.num_nodes > 1, 1.0 / (c.network_bandwidth_fraction * cluster.network_bandwidth), 0.0)
     hops = cluster.peer_latency * (cluster.gpus_per_node - 1.0)
     hops = hops + cluster.network_latency * np.ceil(np.log2(np.maximum(cluster.num_nodes, 1.0)))
     return RingColumns(
-        num_gpus=cluster.num_gpus, seconds_per_byte=np.maximum(inside, between), latency_seconds=hops,
+        num_gpus=cluster.num_gpus,
+        seconds_per_byte=np.maximum(inside, between),
+        latency_seconds=hops,
         launch_seconds=c.collective_launch_seconds,
     )

@@ -46,6 +46,11 @@ class MicroStep:
         """What waiting for the host adds."""
         return self.total - self.device
 
+    @property
+    def elapsed_backward(self) -> Array:
+        """From the end of the forward pass to the end of the micro batch, on the clock."""
+        return self.total - np.maximum(self.host_forward, self.forward)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeconds:
@@ -91,7 +96,9 @@ def host_seconds(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Arr
     """
     c, is_autocast = columns.coefficients, columns.is_none & columns.is_16bit
     forward_rate = np.where(columns.is_compiled, c.host_seconds_per_kernel_compiled, c.host_seconds_per_kernel_forward)
-    backward_rate = np.where(columns.is_compiled, c.host_seconds_per_kernel_compiled, c.host_seconds_per_kernel_backward)
+    backward_rate = np.where(
+        columns.is_compiled, c.host_seconds_per_kernel_compiled, c.host_seconds_per_kernel_backward
+    )
     casts = np.where(is_autocast, totals.num_cast_tensors, 0.0)
     accumulates = np.where(columns.accumulation_steps > 1, totals.num_tensors, 0.0)
     again = totals.forward_kernels_in_blocks + np.where(is_autocast, totals.num_cast_tensors_in_blocks, 0.0)
@@ -130,11 +137,15 @@ def micro_step(columns: WorkloadColumns, totals: OperationTotals) -> MicroStep:
     host_forward, host_backward = host_seconds(columns, totals)
     total = np.maximum(np.maximum(host_forward, forward) + backward + again, host_forward + host_backward)
     return MicroStep(
-        forward=forward, backward=backward, recomputation=again,
+        forward=forward,
+        backward=backward,
+        recomputation=again,
         memory_bound=memory_forward + memory_backward + kernels.scan_forward + kernels.scan_backward,
         attention=kernels.attention_forward + kernels.attention_backward,
         matrix=kernels.matrix_forward + kernels.matrix_backward,
-        host_forward=host_forward, host_backward=host_backward, total=total + c.host_seconds_per_micro_step,
+        host_forward=host_forward,
+        host_backward=host_backward,
+        total=total + c.host_seconds_per_micro_step,
     )
 
 
@@ -147,15 +158,14 @@ def communication_seconds(columns: WorkloadColumns, totals: OperationTotals, mic
     ZeRO-2        the same all-reduce on every micro batch, inside backward on the compute stream: exposed.
     ZeRO-3        gather 2 P for forward and again for backward, reduce-scatter 2 P, on every micro batch, overlapped.
     FSDP          the same; ``shard_grad_op`` gathers once. Recomputation runs on weights already gathered for backward.
-    Exposed = max(0, communication - overlap x compute) + what compute loses while both run.
+    Exposed = max(0, communication - overlap x elapsed) + what compute loses while both run; elapsed is the backward
+    pass for DDP, the micro batch for what is gathered throughout.
     16-bit widths become 4 bytes under fp32. Sources: torch/nn/parallel/distributed.py, deepspeed/runtime/zero/
     {stage_1_and_2,stage3}.py, torch/distributed/fsdp. Neglected: skew between ranks.
     """
     c, ring, steps = columns.coefficients, ring_columns(columns), columns.accumulation_steps
     wide = np.where(columns.is_16bit, 2.0, 4.0)
     volume, p = wide * totals.num_parameters, totals.num_parameters
-    compute_backward = micro.backward + micro.recomputation
-
     def exposed(communication: Array, compute: Array) -> Array:
         hidden = np.minimum(communication, c.overlap_fraction * compute)
         return communication - hidden + c.communication_slowdown_fraction * hidden
@@ -163,7 +173,7 @@ def communication_seconds(columns: WorkloadColumns, totals: OperationTotals, mic
     gradients = c.ddp_gradient_bytes * p
     reduce = ring.all_reduce_seconds(gradients, np.maximum(1.0, gradients / c.ddp_bucket_bytes))
     last_bucket = ring.all_reduce_seconds(np.minimum(gradients, c.ddp_bucket_bytes), 1.0)
-    ddp = np.maximum(exposed(reduce, compute_backward), last_bucket)
+    ddp = np.maximum(exposed(reduce, micro.elapsed_backward), last_bucket)
     zero_buckets = np.maximum(1.0, p / c.zero_bucket_elements)
     zero_reduce = ring.all_reduce_seconds(volume, zero_buckets)
     zero_gather = ring.gather_seconds(volume, zero_buckets)
@@ -172,8 +182,8 @@ def communication_seconds(columns: WorkloadColumns, totals: OperationTotals, mic
     gather = ring.gather_seconds(volume, calls)
     first_gather = ring.gather_seconds(wide * (totals.largest_block + totals.num_outside_blocks), 1.0)
     gathers_again = ~(columns.is_fsdp & ~columns.is_full_shard)
-    backward = gather + np.where(gathers_again, gather, 0.0)
-    sharded = steps * (exposed(gather, micro.forward) + exposed(backward, compute_backward) + first_gather)
+    moved = 2.0 * gather + np.where(gathers_again, gather, 0.0)
+    sharded = steps * (exposed(moved, micro.total) + first_gather)
     stage = columns.zero_stage
     return np.select(
         [columns.is_none, stage == 1, stage == 2, (stage == 3) | columns.is_fsdp], [ddp, zero_1, zero_2, sharded]
