@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,29 @@ Array = NDArray[np.float64]
 
 TIME_PARTS = ("forward_backward", "optimizer", "communication", "offload", "input")
 FITS = ("no", "tight", "yes")
-_CHUNK = 8192
+_CHUNK = 16384
 """Rows evaluated at once: temporaries stay within tens of MB."""
-_INTERVALS = ("step_time_seconds", "peak_memory_bytes", "peak_reserved_bytes", "training_days", "cost_usd", "energy_kwh")
+_INTERVALS = (
+    "step_time_seconds",
+    "peak_memory_bytes",
+    "peak_reserved_bytes",
+    "training_days",
+    "cost_usd",
+    "energy_kwh",
+)
 _SCALARS = (
-    "parameters", "micro_step_seconds", "context_bytes", "usable_memory_bytes", "host_memory_bytes", "checkpoint_bytes",
-    "model_flops_per_step", "mfu_fraction", "hfu_fraction", "tokens_per_second", "samples_per_second", "optimism_ratio",
+    "parameters",
+    "micro_step_seconds",
+    "context_bytes",
+    "usable_memory_bytes",
+    "host_memory_bytes",
+    "checkpoint_bytes",
+    "model_flops_per_step",
+    "mfu_fraction",
+    "hfu_fraction",
+    "tokens_per_second",
+    "samples_per_second",
+    "optimism_ratio",
 )
 
 
@@ -46,7 +64,7 @@ class EstimateTable:
     columns: dict[str, Array]
     notes: tuple[tuple[int, NoteColumns], ...]
     """First row and notes of each chunk."""
-    _rows: dict[int, dict[str, list[object]]] = field(default_factory=dict)
+    _rows: dict[int, dict[str, list[Any]]] = field(default_factory=dict)
     """Columns of the last block of rows as lists, for cheap rows one after the other."""
 
     def __len__(self) -> int:
@@ -74,8 +92,8 @@ class EstimateTable:
         notes, local = self._notes(row)
 
         def interval(name: str) -> Interval:
-            low, expected, high = values[name][at]  # type: ignore[misc]
-            return Interval(low=low, expected=expected, high=high)  # type: ignore[has-type]
+            low, expected, high = values[name][at]
+            return Interval(low=low, expected=expected, high=high)
 
         def optional(name: str) -> Interval | None:
             found = interval(name)
@@ -84,22 +102,30 @@ class EstimateTable:
         scalars = {name: values[name][at] for name in _SCALARS if name not in ("parameters", "optimism_ratio")}
         tokens = scalars.pop("tokens_per_second")
         return Estimate(
-            basis=self.basis, parameters=round(values["parameters"][at]),  # type: ignore[call-overload]
-            step_time_seconds=interval("step_time_seconds"), peak_memory_bytes=interval("peak_memory_bytes"),
+            basis=self.basis,
+            parameters=round(values["parameters"][at]),
+            step_time_seconds=interval("step_time_seconds"),
+            peak_memory_bytes=interval("peak_memory_bytes"),
             peak_reserved_bytes=interval("peak_reserved_bytes"),
-            step_time_components_seconds=TimeBreakdown(**_named(TIME_PARTS, values["step_time_components_seconds"][at])),
+            step_time_components_seconds=TimeBreakdown(
+                **_named(TIME_PARTS, values["step_time_components_seconds"][at])
+            ),
             memory_components_bytes=MemoryBreakdown(**_named(MEMORY_PARTS, values["memory_components_bytes"][at])),
-            fits=FITS[int(values["fits"][at])], tokens_per_second=None if tokens != tokens else tokens,  # type: ignore[call-overload, arg-type]
-            training_days=optional("training_days"), cost_usd=optional("cost_usd"), energy_kwh=optional("energy_kwh"),
+            fits=FITS[int(values["fits"][at])],
+            tokens_per_second=None if tokens != tokens else tokens,
+            training_days=optional("training_days"),
+            cost_usd=optional("cost_usd"),
+            energy_kwh=optional("energy_kwh"),
             optimism=Optimism(
-                ratio=values["optimism_ratio"][at],  # type: ignore[arg-type]
+                ratio=values["optimism_ratio"][at],
                 parts=tuple(
                     OptimismPart(name=name, seconds=seconds)
                     for name, seconds in _named(OPTIMISM_PARTS, values["optimism_parts"][at]).items()
                 ),
             ),
             warnings=tuple(Note(**note) for note in notes.warnings_of(local)),
-            assumptions=tuple(Note(**note) for note in notes.assumptions_of(local)), **scalars,  # type: ignore[arg-type]
+            assumptions=tuple(Note(**note) for note in notes.assumptions_of(local)),
+            **scalars,
         )
 
     def json_dict(self, row: int) -> dict[str, object]:
@@ -109,14 +135,14 @@ class EstimateTable:
         notes, local = self._notes(row)
 
         def interval(name: str) -> dict[str, object] | None:
-            low, expected, high = values[name][at]  # type: ignore[misc]
-            return None if expected != expected else {"low": low, "expected": expected, "high": high}  # type: ignore[has-type]
+            low, expected, high = values[name][at]
+            return None if expected != expected else {"low": low, "expected": expected, "high": high}
 
         tokens = values["tokens_per_second"][at]
         parts = _named(OPTIMISM_PARTS, values["optimism_parts"][at])
         return {
             "basis": self.basis,
-            "parameters": round(values["parameters"][at]),  # type: ignore[call-overload]
+            "parameters": round(values["parameters"][at]),
             "step_time_seconds": interval("step_time_seconds"),
             "step_time_components_seconds": _named(TIME_PARTS, values["step_time_components_seconds"][at]),
             "micro_step_seconds": values["micro_step_seconds"][at],
@@ -127,7 +153,7 @@ class EstimateTable:
             "usable_memory_bytes": values["usable_memory_bytes"][at],
             "host_memory_bytes": values["host_memory_bytes"][at],
             "checkpoint_bytes": values["checkpoint_bytes"][at],
-            "fits": FITS[int(values["fits"][at])],  # type: ignore[call-overload]
+            "fits": FITS[int(values["fits"][at])],
             "model_flops_per_step": values["model_flops_per_step"][at],
             "mfu_fraction": values["mfu_fraction"][at],
             "hfu_fraction": values["hfu_fraction"][at],
@@ -144,7 +170,7 @@ class EstimateTable:
             "assumptions": notes.assumptions_of(local),
         }
 
-    def _block(self, row: int) -> dict[str, list[object]]:
+    def _block(self, row: int) -> dict[str, list[Any]]:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} estimates")
         number = row // _CHUNK
@@ -160,8 +186,8 @@ class EstimateTable:
         return notes, row - start
 
 
-def _named(names: tuple[str, ...], values: object) -> dict[str, float]:
-    return dict(zip(names, values, strict=True))  # type: ignore[call-overload]
+def _named(names: tuple[str, ...], values: list[float]) -> dict[str, float]:
+    return dict(zip(names, values, strict=True))
 
 
 def estimate_many(workloads: Sequence[Workload], coefficients: Coefficients) -> EstimateTable:
@@ -197,8 +223,12 @@ def _evaluate(columns: WorkloadColumns, is_calibrated: bool) -> tuple[dict[str, 
     reserved = _interval(memory.reserved_bytes, memory_factor)
     parts = optimism_parts(columns, totals, step)
     notes = note_columns(
-        columns, totals, step, seconds_per_byte=ring_columns(columns).seconds_per_byte,
-        logits_bytes=totals.logits_bytes + totals.logits_transient_bytes, host_memory=host_memory,
+        columns,
+        totals,
+        step,
+        seconds_per_byte=ring_columns(columns).seconds_per_byte,
+        logits_bytes=totals.logits_bytes + totals.logits_transient_bytes,
+        host_memory=host_memory,
         is_calibrated=is_calibrated,
     )
     return {
@@ -213,7 +243,8 @@ def _evaluate(columns: WorkloadColumns, is_calibrated: bool) -> tuple[dict[str, 
         "usable_memory_bytes": cluster.usable_memory_bytes,
         "host_memory_bytes": host_memory,
         "checkpoint_bytes": checkpoint_bytes(columns, totals.num_parameters),
-        "fits": (reserved[:, 1] <= cluster.usable_memory_bytes).astype(float) + (reserved[:, 2] <= cluster.usable_memory_bytes),
+        "fits": (reserved[:, 1] <= cluster.usable_memory_bytes).astype(float)
+        + (reserved[:, 2] <= cluster.usable_memory_bytes),
         "model_flops_per_step": model_flops,
         "mfu_fraction": model_flops / (total * ranks * columns.peak),
         "hfu_fraction": executed / (total * ranks * columns.peak),
