@@ -31,6 +31,10 @@ class StackFacts:
     has_clipping: bool = True
     times_forward_backward: bool = False
     """The source's clock leaves the optimizer out."""
+    has_16bit_states: bool = False
+    """Weights and moments in bf16 without fp32 copies."""
+    memory_kind: str = "allocated"
+    """What the source calls memory: ``allocated``, ``reserved`` or ``nvidia-smi``."""
     coefficients: tuple[tuple[str, float], ...] = ()
     """Coefficients that differ for reasons of the software alone."""
     reason: str
@@ -38,44 +42,64 @@ class StackFacts:
 
 
 _SQUAD = StackFacts(
-    attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-    language_model_head="none", coefficients=(("ddp_gradient_bytes", 2.0),),
+    attention=AttentionKernel.EAGER,
+    optimizer="adamw_torch_fused",
+    numerics_16bit=Numerics.LOW_PRECISION,
+    language_model_head="none",
+    memory_kind="nvidia-smi",
+    coefficients=(("ddp_gradient_bytes", 2.0),),
     reason="NVIDIA DeepLearningExamples BERT/run_squad.py --fp16: apex amp O2 (16-bit module, fp32 masters), apex "
     "FusedAdam, apex DDP reducing 16-bit gradients, BertForQuestionAnswering",
 )
 STACKS: dict[str, StackFacts] = {
     "squad_16bit": _SQUAD,
     "squad_32bit": replace(
-        _SQUAD, optimizer="adamw_torch", numerics_16bit=None,
+        _SQUAD,
+        optimizer="adamw_torch",
+        numerics_16bit=None,
         coefficients=(("host_seconds_per_optimizer_tensor", 18 * 10e-6),),
         reason="the same script without --fp16: BertAdam, a Python loop of about 18 kernels per tensor",
     ),
     "dle": StackFacts(
-        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-        language_model_head="masked", coefficients=(("ddp_gradient_bytes", 2.0),),
+        attention=AttentionKernel.EAGER,
+        optimizer="adamw_torch_fused",
+        numerics_16bit=Numerics.LOW_PRECISION,
+        language_model_head="masked",
+        coefficients=(("ddp_gradient_bytes", 2.0),),
         reason="DeepLearningExamples BERT/run_pretraining.py: module in half precision, FusedLAMB (as many bytes as "
         "fused Adam and one norm pass), dense_sequence_output: decoder on masked positions only",
     ),
     "foundry": StackFacts(
-        attention=AttentionKernel.FLASH_ATTENTION_2, optimizer="adamw_torch_fused",
+        attention=AttentionKernel.FLASH_ATTENTION_2,
+        optimizer="adamw_torch_fused",
         coefficients=(("flash_attention_slowdown", 1.8),),
         reason="llm-foundry scripts/train/benchmarking/submit_benchmarks.py: attn_impl triton, for which the "
         "FlashAttention-2 paper gives 1.3-2.5x; FSDP with 16-bit gathered weights; DecoupledAdamW on flat shards",
     ),
     "neusight": StackFacts(
-        attention=AttentionKernel.EAGER, optimizer="adamw_torch", times_forward_backward=True, has_clipping=False,
+        attention=AttentionKernel.EAGER,
+        optimizer="adamw_torch",
+        times_forward_backward=True,
+        has_clipping=False,
         reason="NeuSight labels: transformers models in fp32, forward and backward between CUDA events, no optimizer",
     ),
     "tune": StackFacts(
-        attention=AttentionKernel.SDPA, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
-        has_clipping=False, reason="torchtune: bf16 weights, fused AdamW, SDPA",
+        attention=AttentionKernel.SDPA,
+        optimizer="adamw_torch_fused",
+        numerics_16bit=Numerics.LOW_PRECISION,
+        has_clipping=False,
+        has_16bit_states=True,
+        reason="torchtune: bf16 weights, fused AdamW, SDPA",
     ),
     "nanogpt": StackFacts(
-        attention=AttentionKernel.SDPA, optimizer="adamw_torch_fused",
+        attention=AttentionKernel.SDPA,
+        optimizer="adamw_torch_fused",
         reason="nanoGPT train.py: autocast, fused AdamW, flash through SDPA, clipping at 1.0",
     ),
     "fairseq": StackFacts(
-        attention=AttentionKernel.EAGER, optimizer="adamw_torch_fused", numerics_16bit=Numerics.LOW_PRECISION,
+        attention=AttentionKernel.EAGER,
+        optimizer="adamw_torch_fused",
+        numerics_16bit=Numerics.LOW_PRECISION,
         coefficients=(("cpu_adam_torch_parameters_per_second", 4.0e8),),
         reason="fairseq FSDP README: memory-efficient fp16, DeepSpeed's CPU Adam in each rank instead of torch's",
     ),
@@ -114,7 +138,10 @@ def model_of_stack(
         listing = _without_casts(listing)
     variants = {f"{context.numerics}/{path}": listing for path in (AttentionPath(context.attention),)}
     return TracedModel(
-        name=model.name, source=f"closed form, {facts.reason}", input_kind="tokens", variants=variants,
+        name=model.name,
+        source=f"closed form, {facts.reason}",
+        input_kind="tokens",
+        variants=variants,
         max_position_embeddings=getattr(model, "max_position_embeddings", None),
         vocab_size=getattr(model, "vocab_size", None),
     )
@@ -129,11 +156,16 @@ def _with_head(listing: OperationList, head: str) -> OperationList:
             operations.append(operation)
         elif head == "masked":
             share = _MASKED_FRACTION
-            operations.append(replace(
-                operation, m=operation.m * share, forward_bytes=operation.forward_bytes * share,
-                backward_bytes=operation.backward_bytes * share, saved_bytes=operation.saved_bytes * share,
-                transient_bytes=operation.transient_bytes * share,
-            ))
+            operations.append(
+                replace(
+                    operation,
+                    m=operation.m * share,
+                    forward_bytes=operation.forward_bytes * share,
+                    backward_bytes=operation.backward_bytes * share,
+                    saved_bytes=operation.saved_bytes * share,
+                    transient_bytes=operation.transient_bytes * share,
+                )
+            )
     tensors = listing.parameters
     if head == "none":
         tensors = tuple(replace(t, is_tied_matrix=False) for t in tensors if t.name not in _HEAD_TENSORS)

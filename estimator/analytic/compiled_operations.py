@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..specs.model import ModelSpec
 from ..specs.operations import (
     MONOMIALS,
+    ZERO,
     BlockGroup,
     Component,
     Operation,
@@ -106,8 +107,13 @@ class CompiledOperations:
 
 
 TOTALS = (
-    "forward_bytes", "backward_bytes", "forward_bytes_in_blocks", "activation_bytes", "activation_bytes_outside_blocks",
-    "logits_bytes", "input_bytes",
+    "forward_bytes",
+    "backward_bytes",
+    "forward_bytes_in_blocks",
+    "activation_bytes",
+    "activation_bytes_outside_blocks",
+    "logits_bytes",
+    "input_bytes",
 )
 """Columns of ``CompiledOperations.totals``."""
 
@@ -117,9 +123,12 @@ def _shaped(operations: Sequence[Operation]) -> ShapedOperations:
         return np.array(values, dtype=np.float64)
 
     return ShapedOperations(
-        batch=_matrix([o.batch for o in operations]), m=_matrix([o.m for o in operations]),
-        k=_matrix([o.k for o in operations]), n=_matrix([o.n for o in operations]),
-        repeats=numbers([o.repeats for o in operations]), in_block=numbers([o.block is not None for o in operations]),
+        batch=_matrix([o.batch for o in operations]),
+        m=_matrix([o.m for o in operations]),
+        k=_matrix([o.k for o in operations]),
+        n=_matrix([o.n for o in operations]),
+        repeats=numbers([o.repeats for o in operations]),
+        in_block=numbers([o.block is not None for o in operations]),
         is_causal=numbers([o.is_causal for o in operations]),
         window=numbers([np.inf if o.window is None else o.window for o in operations]),
         key_value_groups=numbers([o.key_value_groups for o in operations]),
@@ -143,12 +152,12 @@ def _parameter_totals(tensors: Sequence[ParameterTensor], blocks: Sequence[Block
 
     cast = [t for t in tensors if is_cast(t)]
     num_blocks = {group.name: max(1, group.num_blocks) for group in blocks}
-    per_block = [
-        elements([t for t in tensors if t.block == name]) / count for name, count in num_blocks.items()
-    ]
+    per_block = [elements([t for t in tensors if t.block == name]) / count for name, count in num_blocks.items()]
     return ParameterTotals(
-        num_parameters=elements(tensors), num_tensors=float(sum(t.repeats for t in tensors)),
-        num_cast=elements(cast), num_cast_tensors=float(sum(t.repeats for t in cast)),
+        num_parameters=elements(tensors),
+        num_tensors=float(sum(t.repeats for t in tensors)),
+        num_cast=elements(cast),
+        num_cast_tensors=float(sum(t.repeats for t in cast)),
         num_cast_in_blocks=elements([t for t in cast if t.block is not None]),
         num_cast_tensors_in_blocks=float(sum(t.repeats for t in cast if t.block is not None)),
         num_outside_blocks=elements([t for t in tensors if t.block is None]),
@@ -164,7 +173,7 @@ def compile_operations(listing: OperationList) -> CompiledOperations:
     by_kind = {kind: [o for o in operations if o.kind is kind] for kind in OperationKind}
 
     def total(attribute: str, chosen: Sequence[Operation]) -> Size:
-        result = Size((0.0,) * 6)  # type: ignore[arg-type]
+        result = ZERO
         for operation in chosen:
             result = result + getattr(operation, attribute) * operation.repeats
         return result
@@ -181,17 +190,24 @@ def compile_operations(listing: OperationList) -> CompiledOperations:
     return CompiledOperations(
         matrix_products=_shaped(by_kind[OperationKind.MATRIX_PRODUCT]),
         attentions=_shaped(by_kind[OperationKind.ATTENTION]),
-        convolutions=_shaped(by_kind[OperationKind.CONVOLUTION]), scans=_shaped(by_kind[OperationKind.SCAN]),
-        totals=_matrix([
-            total("forward_bytes", operations), total("backward_bytes", operations), total("forward_bytes", in_blocks),
-            total("saved_bytes", activations),
-            total("saved_bytes", [o for o in activations if o.block is None]),
-            total("saved_bytes", logits), listing.input_bytes,
-        ]),
+        convolutions=_shaped(by_kind[OperationKind.CONVOLUTION]),
+        scans=_shaped(by_kind[OperationKind.SCAN]),
+        totals=_matrix(
+            [
+                total("forward_bytes", operations),
+                total("backward_bytes", operations),
+                total("forward_bytes", in_blocks),
+                total("saved_bytes", activations),
+                total("saved_bytes", [o for o in activations if o.block is None]),
+                total("saved_bytes", logits),
+                listing.input_bytes,
+            ]
+        ),
         transients=_matrix([o.transient_bytes for o in with_transient]),
         transient_is_logits=np.array([o.component is Component.LOGITS for o in with_transient], dtype=bool),
         transient_in_block=np.array([o.block is not None for o in with_transient], dtype=bool),
-        block_saved=_matrix(block_saved), block_inputs=_matrix(block_inputs),
+        block_saved=_matrix(block_saved),
+        block_inputs=_matrix(block_inputs),
         forward_kernels=sum(o.repeats * o.forward_kernels for o in operations),
         backward_kernels=sum(o.repeats * o.backward_kernels for o in operations),
         forward_kernels_in_blocks=sum(o.repeats * o.forward_kernels for o in in_blocks),

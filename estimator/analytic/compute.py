@@ -12,6 +12,7 @@ from ..specs.recipe import AttentionKernel, Precision, TrainingRecipe
 from .compiled_operations import CompiledOperations, ShapedOperations
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _FLASH_CAPABILITY = (8, 0)
 _FLASH_LARGEST_HEAD = 256
@@ -99,7 +100,9 @@ def matrix_product_seconds(
     compute = None
     for rows, columns, efficiency in _TILES:
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        splits = np.clip(np.floor(processors / np.maximum(tiles, 1.0)), 1.0, np.maximum(1.0, np.floor(k / _SPLIT_DEPTH)))
+        splits = np.clip(
+            np.floor(processors / np.maximum(tiles, 1.0)), 1.0, np.maximum(1.0, np.floor(k / _SPLIT_DEPTH))
+        )
         waves = np.ceil(tiles * splits / processors)
         per_tile = (2.0 * rows * columns / efficiency) * (k / splits) / (rate / processors)
         seconds = waves * (per_tile + device.matrix_ramp_seconds)
@@ -123,7 +126,9 @@ def _evaluate(operations: ShapedOperations, powers: Array) -> tuple[Array, Array
     return powers @ operations.batch, powers @ operations.m, powers @ operations.k, powers @ operations.n
 
 
-def kernel_seconds(compiled: CompiledOperations, powers: Array, device: DeviceColumns, is_16bit: Array) -> KernelSeconds:
+def kernel_seconds(
+    compiled: CompiledOperations, powers: Array, device: DeviceColumns, is_16bit: Flags
+) -> KernelSeconds:
     """Seconds of all shaped kernels of one micro batch.
 
     Backward of a product y = x W: dx = dy W^T (m, n, k) and dW = x^T dy (k, m, n); a product of two activations
@@ -134,12 +139,18 @@ def kernel_seconds(compiled: CompiledOperations, powers: Array, device: DeviceCo
     attention = _attention_seconds(compiled.attentions, powers, device, is_16bit)
     scan = _scan_seconds(compiled.scans, powers, device)
     return KernelSeconds(
-        matrix_forward=matrix[0] + convolution[0], matrix_backward=matrix[1] + convolution[1],
+        matrix_forward=matrix[0] + convolution[0],
+        matrix_backward=matrix[1] + convolution[1],
         matrix_recomputed=matrix[2] + convolution[2],
-        attention_forward=attention[0], attention_backward=attention[1], attention_recomputed=attention[2],
-        scan_forward=scan[0], scan_backward=scan[1], scan_recomputed=scan[2],
+        attention_forward=attention[0],
+        attention_backward=attention[1],
+        attention_recomputed=attention[2],
+        scan_forward=scan[0],
+        scan_backward=scan[1],
+        scan_recomputed=scan[2],
         model_forward_flops=matrix[3] + convolution[3] + attention[3],
-        matrix_forward_flops=matrix[3] + convolution[3], recomputed_flops=matrix[4] + convolution[4] + attention[4],
+        matrix_forward_flops=matrix[3] + convolution[3],
+        recomputed_flops=matrix[4] + convolution[4] + attention[4],
     )
 
 
@@ -157,11 +168,11 @@ def _none(powers: Array) -> _Sums:
     return zero, zero, zero, zero, zero
 
 
-def _matrix_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Array) -> _Sums:
+def _matrix_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Flags) -> _Sums:
     if not operations.count:
         return _none(powers)
     batch, m, k, n = _evaluate(operations, powers)
-    is_narrow = is_16bit.astype(bool) & ~operations.is_fp32
+    is_narrow = is_16bit & ~operations.is_fp32
     rate = np.where(is_narrow, device.peak_16bit, device.peak_32bit)
     operand_bytes = np.where(is_narrow, 2.0, 4.0)
 
@@ -174,13 +185,13 @@ def _matrix_seconds(operations: ShapedOperations, powers: Array, device: DeviceC
     return _sums(operations, seconds(m, k, n), backward, flops)
 
 
-def _convolution_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Array) -> _Sums:
+def _convolution_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Flags) -> _Sums:
     """Dense: an implicit matrix product at a lower efficiency. Depthwise: vector arithmetic at a small share of its
     rate, or the bytes of its maps, whichever is longer. Neglected: layout conversions."""
     if not operations.count:
         return _none(powers)
     batch, m, k, n = _evaluate(operations, powers)
-    is_narrow = is_16bit.astype(bool) & ~operations.is_fp32
+    is_narrow = is_16bit & ~operations.is_fp32
     rate = np.where(is_narrow, device.peak_16bit, device.peak_32bit) * device.convolution_efficiency
     operand_bytes = np.where(is_narrow, 2.0, 4.0)
     flops = 2.0 * batch * m * k * n
@@ -197,13 +208,15 @@ def _convolution_seconds(operations: ShapedOperations, powers: Array, device: De
     )
     backward = np.where(
         operations.is_depthwise,
-        np.maximum(2.0 * flops / (device.peak_fp32 * device.depthwise_backward_efficiency), 2.0 * maps / device.bandwidth),
+        np.maximum(
+            2.0 * flops / (device.peak_fp32 * device.depthwise_backward_efficiency), 2.0 * maps / device.bandwidth
+        ),
         dense(k, m, n) + operations.has_input_gradient * dense(m, n, k),
     )
     return _sums(operations, forward, backward, flops)
 
 
-def _attention_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Array) -> _Sums:
+def _attention_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns, is_16bit: Flags) -> _Sums:
     """Fused attention: F / (R ramp), or the bytes of q, k, v and the output.
 
     F = 4 x batch x pairs x head_dim forward, 2.5 times that backward; ramp = n / (n + n0) over the keys that one
@@ -213,7 +226,7 @@ def _attention_seconds(operations: ShapedOperations, powers: Array, device: Devi
     if not operations.count:
         return _none(powers)
     batch, m, k, n = _evaluate(operations, powers)
-    is_narrow = is_16bit.astype(bool) & ~operations.is_fp32
+    is_narrow = is_16bit & ~operations.is_fp32
     flops = 4.0 * batch * attention_pairs(operations, m, n) * k
     visible = np.minimum(n, operations.window)
     ramp = visible / (visible + device.flash_ramp_length)

@@ -31,5 +31,7 @@ def run_costs(columns: WorkloadColumns, step_seconds: Array) -> CostColumns:
     power = np.where(columns.cluster.knows_power, columns.cluster.power_watts, np.nan)
     energy = gpu_hours * SECONDS_PER_HOUR * power * columns.coefficients.power_fraction / JOULES_PER_KWH
     return CostColumns(
-        training_days=seconds / SECONDS_PER_DAY, cost_usd=gpu_hours * columns.cluster.usd_per_gpu_hour, energy_kwh=energy
+        training_days=seconds / SECONDS_PER_DAY,
+        cost_usd=gpu_hours * columns.cluster.usd_per_gpu_hour,
+        energy_kwh=energy,
     )

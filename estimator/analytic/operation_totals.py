@@ -10,6 +10,7 @@ from .compiled_operations import TOTALS, CompiledOperations, compiled_operations
 from .compute import DeviceColumns, KernelSeconds, kernel_seconds
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,16 @@ class OperationTotals:
 
 
 _FROM_PARAMETERS = (
-    "num_parameters", "num_tensors", "num_cast", "num_cast_tensors", "num_cast_in_blocks", "num_cast_tensors_in_blocks",
-    "num_outside_blocks", "largest_block", "largest_tensor", "num_blocks",
+    "num_parameters",
+    "num_tensors",
+    "num_cast",
+    "num_cast_tensors",
+    "num_cast_in_blocks",
+    "num_cast_tensors_in_blocks",
+    "num_outside_blocks",
+    "largest_block",
+    "largest_tensor",
+    "num_blocks",
 )
 _FROM_LIST = ("forward_kernels", "backward_kernels", "forward_kernels_in_blocks", "active_parameter_fraction")
 
@@ -58,7 +67,8 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
     c, power = columns.coefficients, columns.cluster.power_watts
     peak_16bit, peak_fp32 = columns.peak_16bit, columns.cluster.peak_fp32
     tensor_32bit = np.minimum(
-        c.matrix_efficiency_tf32 * columns.cluster.peak_tf32, np.maximum(c.flops_per_joule_tf32 * power, peak_fp32 * c.matrix_efficiency_fp32)
+        c.matrix_efficiency_tf32 * columns.cluster.peak_tf32,
+        np.maximum(c.flops_per_joule_tf32 * power, peak_fp32 * c.matrix_efficiency_fp32),
     )
     plain_32bit = c.matrix_efficiency_fp32 * peak_fp32
     values = {
@@ -66,12 +76,16 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
         "peak_32bit": np.where(columns.uses_tf32, np.maximum(tensor_32bit, plain_32bit), plain_32bit),
         "peak_fp32": peak_fp32,
         "attention_forward_rate": np.minimum(c.flash_forward_efficiency * peak_16bit, c.flops_per_joule_16bit * power),
-        "attention_backward_rate": np.minimum(c.flash_backward_efficiency * peak_16bit, c.flops_per_joule_16bit * power),
+        "attention_backward_rate": np.minimum(
+            c.flash_backward_efficiency * peak_16bit, c.flops_per_joule_16bit * power
+        ),
         "attention_32bit_rate": c.attention_fp32_efficiency * columns.peak_32bit,
-        "flash_ramp_length": c.flash_ramp_length, "matrix_ramp_seconds": c.matrix_ramp_seconds,
+        "flash_ramp_length": c.flash_ramp_length,
+        "matrix_ramp_seconds": c.matrix_ramp_seconds,
         "convolution_efficiency": c.convolution_efficiency,
         "depthwise_forward_efficiency": c.depthwise_forward_efficiency,
-        "depthwise_backward_efficiency": c.depthwise_backward_efficiency, "scan_efficiency": c.scan_efficiency,
+        "depthwise_backward_efficiency": c.depthwise_backward_efficiency,
+        "scan_efficiency": c.scan_efficiency,
         "bandwidth": c.memory_bandwidth_fraction * columns.cluster.memory_bandwidth,
         "num_multiprocessors": columns.cluster.num_multiprocessors,
     }
@@ -92,7 +106,7 @@ def _largest(sizes: Array) -> Array:
     return sizes.max(axis=1) if sizes.shape[1] else np.zeros(len(sizes))
 
 
-def _one_group(compiled: CompiledOperations, powers: Array, device: DeviceColumns, is_16bit: Array) -> dict[str, Array]:
+def _one_group(compiled: CompiledOperations, powers: Array, device: DeviceColumns, is_16bit: Flags) -> dict[str, Array]:
     kernels = kernel_seconds(compiled, powers, device, is_16bit)
     result = {field.name: getattr(kernels, field.name) for field in fields(KernelSeconds)}
     result.update(zip(TOTALS, (powers @ compiled.totals).T, strict=True))
@@ -109,8 +123,13 @@ def operation_totals(columns: WorkloadColumns) -> OperationTotals:
     size = len(columns.micro_batch_size)
     device, is_16bit = device_columns(columns), columns.is_16bit[:, None]
     powers = monomials(columns.micro_batch_size, columns.sequence_length)
-    names = [f.name for f in fields(KernelSeconds)] + [*TOTALS, "logits_transient_bytes", "transient_bytes",
-                                                      "block_saved_bytes", "block_inputs_bytes"]
+    names = [f.name for f in fields(KernelSeconds)] + [
+        *TOTALS,
+        "logits_transient_bytes",
+        "transient_bytes",
+        "block_saved_bytes",
+        "block_inputs_bytes",
+    ]
     results = {name: np.empty(size) for name in names}
     compiled = [compiled_operations(model, context) for model, context in columns.groups]
     for group, rows in zip(compiled, _group_rows(columns.group_index, len(compiled)), strict=True):

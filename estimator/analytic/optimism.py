@@ -10,8 +10,16 @@ from .step_time import StepSeconds
 Array = NDArray[np.float64]
 
 OPTIMISM_PARTS = (
-    "flops_at_peak", "kernel_efficiency", "attention", "memory_bound_operations", "launch", "recomputation",
-    "optimizer", "communication", "offload", "input",
+    "flops_at_peak",
+    "kernel_efficiency",
+    "attention",
+    "memory_bound_operations",
+    "launch",
+    "recomputation",
+    "optimizer",
+    "communication",
+    "offload",
+    "input",
 )
 
 
@@ -26,11 +34,21 @@ def optimism_parts(columns: WorkloadColumns, totals: OperationTotals, step: Step
     steps, micro, kernels = columns.accumulation_steps, step.micro, totals.kernels
     ideal_matrix = 3.0 * kernels.matrix_forward_flops / columns.peak
     ideal_attention = 3.0 * (kernels.model_forward_flops - kernels.matrix_forward_flops) / columns.peak
-    return np.stack([
-        steps * (ideal_matrix + ideal_attention), steps * (micro.matrix - ideal_matrix),
-        steps * (micro.attention - ideal_attention), steps * micro.memory_bound, steps * micro.launch,
-        steps * micro.recomputation, step.optimizer, step.communication, step.offload, step.input,
-    ], axis=1)
+    return np.stack(
+        [
+            steps * (ideal_matrix + ideal_attention),
+            steps * (micro.matrix - ideal_matrix),
+            steps * (micro.attention - ideal_attention),
+            steps * micro.memory_bound,
+            steps * micro.launch,
+            steps * micro.recomputation,
+            step.optimizer,
+            step.communication,
+            step.offload,
+            step.input,
+        ],
+        axis=1,
+    )
 
 
 def hardware_flops(columns: WorkloadColumns, totals: OperationTotals) -> Array:

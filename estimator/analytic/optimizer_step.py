@@ -8,7 +8,7 @@ from .columns import WorkloadColumns
 Array = NDArray[np.float64]
 
 _CLIP_BYTES = 12.0
-"""Per parameter in fp32: the norm reads the gradient; scaling reads and writes it (torch clip_grad_norm_ scales always)."""
+"""Per parameter in fp32: the norm reads the gradient, scaling reads and writes it (torch scales always)."""
 _UNSCALE_BYTES = 8.0
 """fp16: GradScaler divides every gradient once, read and write."""
 _ZERO_BYTES = 6.0 + 6.0 + 12.0
@@ -38,7 +38,8 @@ def device_optimizer_seconds(columns: WorkloadColumns, num_parameters: Array, nu
     traffic = local_parameters(columns, num_parameters) * per_parameter
     device = traffic / (c.optimizer_bandwidth_fraction * columns.cluster.memory_bandwidth)
     launches = np.where(
-        is_zero, _DEEPSPEED_KERNELS,
+        is_zero,
+        _DEEPSPEED_KERNELS,
         num_tensors * (columns.optimizer_kernels_per_tensor + 0.1 * columns.has_clipping),
     )
     host = launches * c.host_seconds_per_optimizer_kernel
