@@ -79,11 +79,17 @@ class OptimizerCost:
     is_fused: bool = False
 
 
-_ADAM_FOREACH: dict[str, float] = {"state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 76.0, "kernels_per_tensor": 0.35}
+_ADAM_FOREACH: dict[str, float] = {
+    "state_bytes_per_parameter": 8.0,
+    "traffic_bytes_per_parameter": 76.0,
+    "kernels_per_tensor": 0.35,
+}
 """torch.optim.AdamW(foreach): one multi-tensor kernel per arithmetic step instead of one fused pass; each
 step reads and writes full tensors (about 19 passes of 4 bytes)."""
 _ADAM_FUSED: dict[str, float] = {
-    "state_bytes_per_parameter": 8.0, "traffic_bytes_per_parameter": 28.0, "kernels_per_tensor": 0.03,
+    "state_bytes_per_parameter": 8.0,
+    "traffic_bytes_per_parameter": 28.0,
+    "kernels_per_tensor": 0.03,
 }
 
 OPTIMIZERS: dict[str, OptimizerCost] = {
@@ -91,18 +97,36 @@ OPTIMIZERS: dict[str, OptimizerCost] = {
     for cost in (
         OptimizerCost(name="adamw_torch", is_fused=False, **_ADAM_FOREACH),
         OptimizerCost(name="adamw_torch_fused", is_fused=True, **_ADAM_FUSED),
-        OptimizerCost(name="adamw_8bit", state_bytes_per_parameter=2.03, traffic_bytes_per_parameter=16.1, kernels_per_tensor=1.0),
-        OptimizerCost(name="paged_adamw_32bit", state_bytes_per_parameter=8.0, traffic_bytes_per_parameter=28.0, kernels_per_tensor=1.0),
-        OptimizerCost(name="adafactor", state_bytes_per_parameter=0.01, traffic_bytes_per_parameter=60.0, kernels_per_tensor=20.0),
-        OptimizerCost(name="sgd", state_bytes_per_parameter=0.0, traffic_bytes_per_parameter=12.0, kernels_per_tensor=0.05),
+        OptimizerCost(
+            name="adamw_8bit", state_bytes_per_parameter=2.03, traffic_bytes_per_parameter=16.1, kernels_per_tensor=1.0
+        ),
+        OptimizerCost(
+            name="paged_adamw_32bit",
+            state_bytes_per_parameter=8.0,
+            traffic_bytes_per_parameter=28.0,
+            kernels_per_tensor=1.0,
+        ),
+        OptimizerCost(
+            name="adafactor", state_bytes_per_parameter=0.01, traffic_bytes_per_parameter=60.0, kernels_per_tensor=20.0
+        ),
+        OptimizerCost(
+            name="sgd", state_bytes_per_parameter=0.0, traffic_bytes_per_parameter=12.0, kernels_per_tensor=0.05
+        ),
     )
 }
 """By canonical name. Sources: torch/optim/adamw.py (foreach and fused paths), bitsandbytes block-wise 8-bit
 states (one byte each for two moments plus 2 x 4 bytes per 256-element block)."""
 
 OPTIMIZER_ALIASES: dict[str, str] = {
-    "adam": "adamw_torch", "adamw": "adamw_torch", "adamw_hf": "adamw_torch", "adam_torch": "adamw_torch",
-    "adamw_bnb_8bit": "adamw_8bit", "paged_adamw_8bit": "adamw_8bit", "paged_adamw": "paged_adamw_32bit",
-    "fused_adam": "adamw_torch_fused", "adamw_apex_fused": "adamw_torch_fused", "adam_fused": "adamw_torch_fused",
+    "adam": "adamw_torch",
+    "adamw": "adamw_torch",
+    "adamw_hf": "adamw_torch",
+    "adam_torch": "adamw_torch",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
+    "paged_adamw": "paged_adamw_32bit",
+    "fused_adam": "adamw_torch_fused",
+    "adamw_apex_fused": "adamw_torch_fused",
+    "adam_fused": "adamw_torch_fused",
 }
 """Hugging Face ``optim`` spellings and everyday names that cost the same."""
