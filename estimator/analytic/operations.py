@@ -38,10 +38,12 @@ def _traced(model: TracedModel, context: OperationContext) -> OperationList:
     fused = [path.value for path in (AttentionPath.FLASH, AttentionPath.EFFICIENT, AttentionPath.CUDNN)]
     plain = [path.value for path in (AttentionPath.MATH, AttentionPath.SDPA_MATH)]
     order = [wanted, *(fused if wanted in fused else plain), *fused, *plain]
+    suffixes = ("/compiled", "") if context.is_compiled else ("",)
     for attention in order:
-        found = model.variants.get(f"{context.numerics}/{attention}")
-        if found is not None:
-            return found
+        for suffix in suffixes:
+            found = model.variants.get(f"{context.numerics}/{attention}{suffix}")
+            if found is not None:
+                return found
     known = ", ".join(sorted(model.variants)) or "none"
     message = f"{model.name}: the trace holds no variant for {context.numerics}; it holds {known}. Trace it again."
     raise SpecError.of(message, code="variant_missing", field="model")

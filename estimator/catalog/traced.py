@@ -197,9 +197,9 @@ def _check(record: _FileRecord, source: str) -> None:
     if not record.variants:
         raise _refusal(source, "variants is empty")
     for key, listed in record.variants.items():
-        numerics, _, attention = key.partition("/")
-        if numerics not in set(Numerics) or attention not in set(AttentionPath):
-            raise _refusal(source, f"variants.{key}: no such numerics/attention")
+        numerics, attention, *rest = (*key.split("/"), "")
+        if numerics not in set(Numerics) or attention not in set(AttentionPath) or rest not in ([""], ["compiled", ""]):
+            raise _refusal(source, f"variants.{key}: no such numerics/attention[/compiled]")
         groups = {block.name for block in listed.blocks}
         if any(block.num_blocks < 1 for block in listed.blocks):
             raise _refusal(source, f"variants.{key}.blocks: num_blocks must be at least 1")

@@ -17,7 +17,7 @@ Point = tuple[int, int]
 
 _SIZES = ("batch", "m", "k", "n", "forward_bytes", "backward_bytes", "saved_bytes")
 _SWITCHES = (
-    "target", "kind", "is_causal", "window", "key_value_groups", "has_weight", "is_fp32", "backward_products",
+    "target", "kind", "is_causal", "window", "key_value_groups", "has_weight", "is_fp32", "has_input_gradient",
     "forward_kernels", "backward_kernels",
 )  # fmt: skip
 
@@ -35,6 +35,11 @@ class _Distinct:
     def values_at(self, point: Point) -> tuple[object, ...]:
         """The same key with sizes as numbers."""
         return (self.group, self.path, self.switches, tuple(round(size.at(*point)) for size in self.sizes))
+
+
+def fit_or_constant(values: Mapping[Point, int]) -> Size:
+    """The polynomial through values of a grid."""
+    return as_size(next(iter(values.values()))) if len(set(values.values())) == 1 else fit_size(values)
 
 
 class Places:
@@ -103,7 +108,7 @@ def _distinct_operations(traces: Mapping[Point, Trace], places: Places) -> list[
         fitted: dict[str, Size] = {}
         for name in (*_SIZES, "forward_transient_bytes", "backward_transient_bytes"):
             values = {point: getattr(entry, name) for point, entry in entries.items()}
-            fitted[name] = as_size(getattr(first, name)) if len(set(values.values())) == 1 else fit_size(values)
+            fitted[name] = fit_or_constant(values)
         group, path = places.of(first.path)
         key = _Distinct(
             group=group,
@@ -181,7 +186,7 @@ def _slopes(
 
 
 def _operation(entry: _Distinct, repeats: float, transient: Size) -> Operation:
-    target, kind, is_causal, window, groups, has_weight, is_fp32, products, forward_kernels, backward_kernels = (
+    target, kind, is_causal, window, groups, has_weight, is_fp32, has_input_gradient, forward_kernels, backward_kernels = (
         entry.switches
     )
     batch, m, k, n, forward_bytes, backward_bytes, saved_bytes = entry.sizes
@@ -210,6 +215,6 @@ def _operation(entry: _Distinct, repeats: float, transient: Size) -> Operation:
         window=window,
         key_value_groups=groups,
         has_weight=has_weight,
-        has_input_gradient=products >= 2 or (products == 1 and not has_weight),
+        has_input_gradient=has_input_gradient,
         is_fp32=is_fp32,
     )

@@ -18,14 +18,12 @@ from estimator.specs.operations import (
     OperationList,
     ParameterKind,
     ParameterTensor,
-    Size,
-    as_size,
 )
 
-from .assembly import Places, Point, operations_of
+from .assembly import Places, Point, fit_or_constant, operations_of
 from .blocks import Block, find_blocks, shorten
+from .compiled_variant import compiled_operations_of, context_of
 from .failures import TraceError, UnequalTracesError
-from .polynomials import fit_size
 from .single_trace import FakeCopy, Run, Trace, trace_once
 from .subject import Subject
 
@@ -61,6 +59,7 @@ class _Variant:
     """Traces of one variant and what they add up to."""
 
     list: OperationList
+    compiled: OperationList
     cast_parameters: frozenset[str]
     embeddings: frozenset[str]
 
@@ -95,7 +94,9 @@ def trace_model(
             variant, plan = tracer.variant(chosen, path, plan)
             if chosen is Numerics.AUTOCAST:
                 parameters.learn(variant)
-            variants[f"{chosen}/{path}"] = replace(variant.list, parameters=parameters.tensors)
+            key = f"{chosen}/{path}"
+            variants[key] = replace(variant.list, parameters=parameters.tensors)
+            variants[f"{key}/compiled"] = replace(variant.compiled, parameters=parameters.tensors)
     return TracedModel(
         name=subject.name,
         source=source,
@@ -226,13 +227,16 @@ class _Tracer:
         operations = operations_of(traces, copies.short_position, (check, longer, copies.long_position), num_blocks)
         places = Places(copies.short_position)
         first = next(iter(traces.values()))
+        eager = OperationList(
+            operations=operations,
+            blocks=self._block_groups(traces, copies.short_position, num_blocks),
+            parameters=(),
+            input_bytes=fit_or_constant({point: trace.input_bytes for point, trace in traces.items()}),
+        )
+        compiled = compiled_operations_of(traces, copies.short_position, num_blocks, context_of(numerics, path))
         return _Variant(
-            list=OperationList(
-                operations=operations,
-                blocks=self._block_groups(traces, copies.short_position, num_blocks),
-                parameters=(),
-                input_bytes=_fit({point: trace.input_bytes for point, trace in traces.items()}),
-            ),
+            list=eager,
+            compiled=replace(eager, operations=compiled),
             cast_parameters=frozenset(places.of(name)[1] for name in first.cast_parameters),
             embeddings=frozenset(places.of(name)[1] for name in first.embeddings),
         )
@@ -255,7 +259,7 @@ class _Tracer:
                 name=group,
                 # A block that runs several times (shared weights) counts as often.
                 num_blocks=round(num_blocks[group] * calls / present[group]),
-                input_bytes=_fit({point: trace.block_input_bytes[group] for point, trace in traces.items()}),
+                input_bytes=fit_or_constant({point: trace.block_input_bytes[group] for point, trace in traces.items()}),
                 class_name=classes[group],
             )
             for group, calls in first.block_calls.items()
@@ -288,10 +292,6 @@ class _Tracer:
                     long_position=long_position,
                 )
         return self._copies[is_shortened]
-
-
-def _fit(values: Mapping[Point, int]) -> Size:
-    return as_size(next(iter(values.values()))) if len(set(values.values())) == 1 else fit_size(values)
 
 
 def _refuse_loops(traces: Mapping[Point, Trace]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from estimator.specs.operations import OperationKind
@@ -20,10 +21,25 @@ from .operation_costs import (
     num_kernels,
     product_shape,
     tensors_in,
+    view_bytes,
 )
 
 _LARGEST_DISTANCE = 3
 """Autograd nodes between a product and the parameter: transposition, view, cast."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor that an operation reads, writes or keeps."""
+
+    storage: int
+    """Number of its storage in order of appearance; the same in traces that differ in sizes only."""
+    num_bytes: int
+    storage_bytes: int
+    width: int
+    requires_grad: bool
+    is_resident: bool
+    """Parameter, buffer or input."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +72,20 @@ class RecordedOperation:
     backward_transient_bytes: int = 0
     is_weight_copy: bool = False
     """Autocast's cast of a weight: the estimator accounts for it by parameter."""
+    inputs: tuple[Value, ...] = ()
+    output: Value | None = None
+    saved: tuple[Value, ...] = ()
+
+    @property
+    def has_input_gradient(self) -> bool:
+        """A product with a weight makes one product for the weight, and one for its input where that needs it; one of
+        two activations makes two."""
+        return self.backward_products >= 2 or (self.backward_products == 1 and not self.has_weight)
+
+
+def _costs(operation: RecordedOperation) -> bool:
+    """Whether anything runs or is kept for it: most views drop out."""
+    return bool(operation.forward_kernels or operation.backward_kernels or operation.saved_bytes)
 
 
 class Location(Protocol):
@@ -91,8 +121,11 @@ class Recorder(TorchDispatchMode):
         self._vocab_size = vocab_size
         self._is_mixed = is_mixed
         self._location = location
-        self._saved: dict[int, torch._C.StorageWeakRef] = {}
+        self._saved: dict[int, StorageWeakRef] = {}
         self._saved_bytes: dict[int, int] = defaultdict(int)
+        self._saved_values: dict[int, list[Value]] = defaultdict(list)
+        self._numbers: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._num_reused = 0
         self._by_sequence: dict[int, RecordedOperation] = {}
         self._events: list[tuple[int, RecordedOperation, bool]] = []
         self._last: RecordedOperation | None = None
@@ -110,6 +143,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         if is_free(func):
+            if not self._is_backward:
+                self._record_view(func, args, kwargs, output)
             return output
         for tensor in tensors_in(output):
             self._transients.allocated(tensor)
@@ -118,6 +153,40 @@ class Recorder(TorchDispatchMode):
         else:
             self._record_forward(func, args, kwargs, output)
         return output
+
+    def _record_view(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """A view costs nothing, but its gradient may (the parts of a split are joined)."""
+        sequence = torch.autograd._get_sequence_nr() - 1
+        if sequence in self._by_sequence or not any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+            return
+        view = RecordedOperation(path=self._location.path(), target=base_name(func), kind=OperationKind.MEMORY_BOUND)
+        self._add_values(view, args, kwargs, output)
+        self._by_sequence[sequence] = view
+        self.operations.append(view)
+
+    def _add_values(self, operation: RecordedOperation, args: Any, kwargs: Any, output: Any) -> None:
+        inputs = list(tensors_in((args, kwargs)))
+        operation.inputs = tuple(self._value(tensor, requires_grad=tensor.requires_grad) for tensor in inputs)
+        is_differentiable = any(tensor.requires_grad for tensor in inputs)
+        first = next(tensors_in(output), None)
+        if first is not None:
+            operation.output = self._value(first, requires_grad=is_differentiable and first.is_floating_point())
+
+    def _value(self, tensor: torch.Tensor, *, requires_grad: bool) -> Value:
+        storage = tensor.untyped_storage()
+        known = self._numbers.get(storage._cdata)
+        if known is None or known[0].expired():
+            known = (StorageWeakRef(storage), len(self._numbers) + self._num_reused)
+            self._num_reused += storage._cdata in self._numbers
+            self._numbers[storage._cdata] = known
+        return Value(
+            storage=known[1],
+            num_bytes=view_bytes(tensor),
+            storage_bytes=storage.nbytes(),
+            width=tensor.element_size(),
+            requires_grad=requires_grad,
+            is_resident=storage._cdata in self._kept,
+        )
 
     def begin_backward(self) -> None:
         """Everything from here on belongs to the backward pass."""
@@ -139,6 +208,7 @@ class Recorder(TorchDispatchMode):
         operation.forward_bytes = moved_bytes(func, args, kwargs, output)
         operation.forward_kernels = num_kernels(func, args)
         operation.is_logits = self._touches_logits((args, kwargs, output))
+        self._add_values(operation, args, kwargs, output)
         self.operations.append(operation)
         # The node is made before the operation runs; operations without a gradient share the number of an older one.
         self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, operation)
@@ -233,11 +303,15 @@ class Recorder(TorchDispatchMode):
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Hook of ``saved_tensors_hooks``: autograd keeps this tensor."""
         storage = tensor.untyped_storage()
-        if storage._cdata in self._kept or self._is_saved(storage):
+        if storage._cdata in self._kept:
             return tensor
-        self._saved[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage)
+        sequence = torch.autograd._get_sequence_nr() - 1
+        self._saved_values[sequence].append(self._value(tensor, requires_grad=tensor.requires_grad))
+        if self._is_saved(storage):
+            return tensor
+        self._saved[storage._cdata] = StorageWeakRef(storage)
         self._transients.keep(storage)
-        self._saved_bytes[torch.autograd._get_sequence_nr() - 1] += storage.nbytes()
+        self._saved_bytes[sequence] += storage.nbytes()
         return tensor
 
     def _is_saved(self, storage: torch.UntypedStorage) -> bool:
@@ -249,6 +323,9 @@ class Recorder(TorchDispatchMode):
         for sequence, num_bytes in self._saved_bytes.items():
             operation = self._by_sequence.get(sequence) or self._carrier(sequence)
             operation.saved_bytes += num_bytes
+        for sequence, values in self._saved_values.items():
+            operation = self._by_sequence.get(sequence) or self._carrier(sequence)
+            operation.saved += tuple(values)
         self._mark_loss()
         for event, operation, is_backward in self._events:
             transient = max(0, self._transients.at_event[event])
@@ -256,7 +333,7 @@ class Recorder(TorchDispatchMode):
                 operation.backward_transient_bytes = max(operation.backward_transient_bytes, transient)
             else:
                 operation.forward_transient_bytes = max(operation.forward_transient_bytes, transient)
-        return [operation for operation in self.operations if not operation.is_weight_copy]
+        return [operation for operation in self.operations if not operation.is_weight_copy and _costs(operation)]
 
     def _mark_loss(self) -> None:
         """What follows the output layer works beside the logits, even where it does not touch them."""

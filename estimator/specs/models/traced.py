@@ -14,7 +14,7 @@ class TracedModel:
     input_kind: str
     """``tokens`` or ``images``."""
     variants: dict[str, OperationList] = field(hash=False)
-    """By ``numerics/attention path`` (``autocast/flash``)."""
+    """By ``numerics/attention path`` (``autocast/flash``), and ``.../compiled`` for ``torch.compile``."""
     max_position_embeddings: int | None = None
     image_size: int | None = None
     vocab_size: int | None = None

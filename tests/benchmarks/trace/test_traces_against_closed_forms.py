@@ -15,11 +15,14 @@ B, S = 4, 320
 MODELS = ("gpt2", "gpt_neox", "llama", "bert", "vit", "convnext")
 
 
-def _pair(name: str, numerics: Numerics, path: AttentionPath, attention: str) -> tuple[OperationList, OperationList]:
+def _pair(
+    name: str, numerics: Numerics, path: AttentionPath, attention: str, *, is_compiled: bool = False
+) -> tuple[OperationList, OperationList]:
     spec, _ = model_from_config(CONFIGS[name], name=name, source="test")
     extra = () if numerics is Numerics.AUTOCAST else (Numerics.AUTOCAST, numerics)
-    trace = traced(name, attention, *extra).variants[f"{numerics}/{path}"]
-    return trace, operation_list(spec, OperationContext(numerics=numerics.value, attention=path))
+    context = OperationContext(numerics=numerics.value, attention=path, is_compiled=is_compiled)
+    # As an estimate picks its variant.
+    return operation_list(traced(name, attention, *extra), context), operation_list(spec, context)
 
 
 def _assert_equal(trace: OperationList, closed: OperationList) -> None:
@@ -35,6 +38,11 @@ def _assert_equal(trace: OperationList, closed: OperationList) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_autocast_with_fused_attention(name: str) -> None:
     _assert_equal(*_pair(name, Numerics.AUTOCAST, AttentionPath.FLASH, "sdpa"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_autocast_compiled(name: str) -> None:
+    _assert_equal(*_pair(name, Numerics.AUTOCAST, AttentionPath.FLASH, "sdpa", is_compiled=True))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "vit"])
