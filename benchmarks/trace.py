@@ -109,9 +109,9 @@ def _run(
 
     watchdog = threading.Timer(time_limit_seconds, stop)
     watchdog.start()
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
             with process.stdin as pipe:
                 json.dump(job, pipe)

@@ -35,7 +35,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """Base of what lies in the file."""
 
 
-class _OperationRecord(_Record):
+class _OperationRecord(_Record, frozen=True):
     name: str
     kind: OperationKind
     block: str | None = None
@@ -59,14 +59,14 @@ class _OperationRecord(_Record):
     component: Component = Component.ACTIVATIONS
 
 
-class _BlockRecord(_Record):
+class _BlockRecord(_Record, frozen=True):
     name: str
     num_blocks: int
     input_bytes: _Numbers
     class_name: str | None = None
 
 
-class _ParameterRecord(_Record):
+class _ParameterRecord(_Record, frozen=True):
     name: str
     shape: tuple[int, ...]
     kind: ParameterKind
@@ -75,14 +75,14 @@ class _ParameterRecord(_Record):
     is_tied_matrix: bool = False
 
 
-class _ListRecord(_Record):
+class _ListRecord(_Record, frozen=True):
     operations: tuple[_OperationRecord, ...]
     blocks: tuple[_BlockRecord, ...]
     input_bytes: _Numbers = _ZERO
     active_parameter_fraction: float = 1.0
 
 
-class _FileRecord(_Record, omit_defaults=False):
+class _FileRecord(_Record, frozen=True, omit_defaults=False):
     format: str
     schema: int
     name: str

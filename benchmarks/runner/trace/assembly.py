@@ -176,8 +176,8 @@ def _slopes(
         added = long_blocks[group] - short_blocks[group] if group is not None else 0
         if added == 0 and found[key] != count:
             raise UnequalTracesError(
-                f"operation {entries[0].switches[0]} of {entries[0].path or 'model'}, outside the repeated blocks, occurs "
-                f"{count} times in the shorter copy and {found[key]} times in the longer one"
+                f"operation {entries[0].switches[0]} of {entries[0].path or 'model'}, outside the repeated blocks, "
+                f"occurs {count} times in the shorter copy and {found[key]} times in the longer one"
             )
         share = (found[key] - count) / added if added else 0.0
         for entry in entries:
@@ -186,9 +186,9 @@ def _slopes(
 
 
 def _operation(entry: _Distinct, repeats: float, transient: Size) -> Operation:
-    target, kind, is_causal, window, groups, has_weight, is_fp32, has_input_gradient, forward_kernels, backward_kernels = (
-        entry.switches
-    )
+    switches = dict(zip(_SWITCHES, entry.switches, strict=True))
+    target, kind = switches.pop("target"), switches.pop("kind")
+    forward_kernels, backward_kernels = switches.pop("forward_kernels"), switches.pop("backward_kernels")
     batch, m, k, n, forward_bytes, backward_bytes, saved_bytes = entry.sizes
     operation = Operation(
         name=f"{entry.path}.{target}" if entry.path else str(target),
@@ -211,10 +211,5 @@ def _operation(entry: _Distinct, repeats: float, transient: Size) -> Operation:
         m=m,
         k=k,
         n=n,
-        is_causal=is_causal,
-        window=window,
-        key_value_groups=groups,
-        has_weight=has_weight,
-        has_input_gradient=has_input_gradient,
-        is_fp32=is_fp32,
+        **switches,
     )

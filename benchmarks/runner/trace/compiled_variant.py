@@ -106,7 +106,8 @@ class _Builder:
         )
 
     def _each(self, entries: tuple[RecordedOperation, ...], field: str) -> list[Tensor]:
-        return [self._tensor(list(values)) for values in zip(*(getattr(entry, field) for entry in entries), strict=True)]
+        columns = zip(*(getattr(entry, field) for entry in entries), strict=True)
+        return [self._tensor(list(values)) for values in columns]
 
     def _tensor(self, values: list[Value]) -> Tensor:
         first = values[0]

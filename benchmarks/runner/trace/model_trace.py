@@ -130,7 +130,8 @@ def _depth(blocks: tuple[Block, ...], plan: _Plan | None) -> str:
 
 
 def _provenance(subject: Subject, depth: str) -> dict[str, str]:
-    found = {"depth": depth, "class": subject.class_name, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    found = {"depth": depth, "class": subject.class_name, "date": today}
     for package in ("torch", "transformers", "traincast"):
         try:
             found[package] = version(package)
@@ -303,8 +304,8 @@ def _refuse_loops(traces: Mapping[Point, Trace]) -> None:
     paths = Counter(operation.path for operation in next(reversed(traces.values())).operations)
     busiest = paths.most_common(1)[0][0]
     raise TraceError(
-        f"the number of operations grows with the length ({counts[shortest]} at {shortest} tokens, {counts[longest]} at "
-        f"{longest}): module {busiest} loops over the tokens in Python, as slow paths of state-space and recurrent "
-        "layers do where a GPU would run one fused scan; such a trace would say nothing about that kernel. Mamba is known without a trace: "
-        "give its config to --model directly"
+        f"the number of operations grows with the length ({counts[shortest]} at {shortest} tokens, {counts[longest]} "
+        f"at {longest}): module {busiest} loops over the tokens in Python, as slow paths of state-space and recurrent "
+        "layers do where a GPU would run one fused scan; such a trace would say nothing about that kernel. "
+        "Mamba is known without a trace: give its config to --model directly"
     )

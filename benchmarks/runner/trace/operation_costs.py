@@ -7,7 +7,7 @@ read twice and padding are neglected. Views and allocations cost nothing.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -51,13 +51,13 @@ _KERNELS = {
 passes, sorted indices (aten/native/cuda/{layer_norm_kernel,Embedding}.cu)."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_free(func: torch._ops.OpOverload) -> bool:
     """Views, allocations, metadata."""
     return func.namespace == "prim" or func.is_view or base_name(func) in _FREE
 
 
-@lru_cache(maxsize=None)
+@cache
 def base_name(func: torch._ops.OpOverload) -> str:
     """``addmm`` of ``aten.addmm.default``."""
     return func._schema.name.split("::")[-1]

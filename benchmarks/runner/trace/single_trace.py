@@ -245,6 +245,7 @@ def _explained() -> Iterator[None]:
 def _place(error: BaseException) -> str:
     """The innermost line of code that is neither torch's nor ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    foreign = [frame for frame in frames if "/torch/" not in frame.filename and "benchmarks/runner" not in frame.filename]
+    ours = ("/torch/", "benchmarks/runner/")
+    foreign = [frame for frame in frames if not any(part in frame.filename for part in ours)]
     frame = (foreign or list(frames))[-1]
     return f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"

@@ -121,6 +121,6 @@ def test_callable_of_the_users_own_code(tmp_path: Path) -> None:
 
 
 def test_too_slow_a_trace_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(MeasurementError, match="longer than 0.5 seconds"):
+    with pytest.raises(MeasurementError, match=r"longer than 0\.5 seconds"):
         trace(_request("t5"), tmp_path / "out.json", time_limit_seconds=0.5)
     assert not (tmp_path / "out.json").exists()

@@ -23,7 +23,7 @@ def test_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_crash_of_the_process_is_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(trace_parent, "TRACE_COMMAND", ("-c", "import os, sys; sys.stderr.write('bang'); os.abort()"))
-    with pytest.raises(MeasurementError, match="ended by SIGABRT.*bang"):
+    with pytest.raises(MeasurementError, match=r"ended by SIGABRT.*bang"):
         trace_parent.trace(REQUEST, tmp_path / "out.json")
 
 
