@@ -30,8 +30,8 @@ def rejection(strategy: Strategy, smallest: Estimate, cluster: Cluster) -> Rejec
         return RejectedStrategy(
             strategy=strategy,
             code="gpu_memory",
-            reason=f"{format_bytes(needed - usable)} short at micro batch 1: needs {format_bytes(needed)}, "
-            f"{format_bytes(usable)} usable",
+            reason=f"{format_bytes(needed - usable)} short: {format_bytes(needed)} of {format_bytes(usable)} usable "
+            "at micro batch 1",
         )
     host = cluster.node.cpu_memory_bytes or 0
     return RejectedStrategy(

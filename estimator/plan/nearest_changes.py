@@ -52,7 +52,7 @@ def changes_of_inputs(
 
 
 def changes_of_strategy(workload: Workload, coefficients: Coefficients) -> tuple[NearestChange, ...]:
-    """Changes of micro batch and strategy on the same hardware; where none does, changes of the inputs.
+    """Changes of micro batch and strategy on the same hardware; where they are few, changes of the inputs too.
 
     Tried from the least change: a smaller micro batch, checkpointing, another sharding, offload; of each the fastest.
     """
@@ -77,7 +77,10 @@ def changes_of_strategy(workload: Workload, coefficients: Coefficients) -> tuple
             found.append(
                 NearestChange(kind=kind, description=_difference(workload, best[0]), workload=best[0], estimate=best[1])
             )
-    return _fastest_first(found) if found else changes_of_inputs(model, cluster, recipe, coefficients)
+    found = list(_fastest_first(found))
+    if len(found) < NUM_CHANGES:
+        found += changes_of_inputs(model, cluster, recipe, coefficients)[: NUM_CHANGES - len(found)]
+    return _fastest_first(found)
 
 
 def _fastest_first(found: list[NearestChange]) -> tuple[NearestChange, ...]:
@@ -89,11 +92,22 @@ def _fastest_first(found: list[NearestChange]) -> tuple[NearestChange, ...]:
 
 
 def _first_that_fits(ladder: Iterable[_Attempt], coefficients: Coefficients) -> NearestChange | None:
+    """The least step of a ladder that fits without offload, which is slow; failing that, the least that fits at all."""
+    first: NearestChange | None = None
     for attempt in ladder:
-        best = _fastest_fitting(attempt.workloads, coefficients)
+        resident = [workload for workload in attempt.workloads if not workload.strategy.offload]
+        best = _fastest_fitting(resident, coefficients)
         if best is not None:
-            return NearestChange(kind=attempt.kind, description=attempt.description, workload=best[0], estimate=best[1])
-    return None
+            return _change(attempt, best)
+        if first is None:
+            offloaded = [workload for workload in attempt.workloads if workload.strategy.offload]
+            best = _fastest_fitting(offloaded, coefficients)
+            first = None if best is None else _change(attempt, best)
+    return first
+
+
+def _change(attempt: _Attempt, best: tuple[Workload, Estimate]) -> NearestChange:
+    return NearestChange(kind=attempt.kind, description=attempt.description, workload=best[0], estimate=best[1])
 
 
 def _fastest_fitting(workloads: list[Workload], coefficients: Coefficients) -> tuple[Workload, Estimate] | None:

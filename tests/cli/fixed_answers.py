@@ -108,7 +108,7 @@ def plan_answer(*, nothing_fits: bool = False) -> PlanAnswer:
         strategy = Strategy(kind=kind, offload=offload, activation_checkpointing=checkpointing)
         workload = type(base)(model=base.model, cluster=base.cluster, recipe=base.recipe, strategy=strategy)
         ranked.append(PlannedStrategy(rank=rank, workload=workload, estimate=estimate(seconds=16.0 * rank, fits=fits)))
-    short = "4.0 GiB short at micro batch 1: needs 82.5 GiB, 78.5 GiB usable"
+    short = "4.0 GiB short: 82.5 GiB of 78.5 GiB usable at micro batch 1"
     rejected = (
         RejectedStrategy(strategy=Strategy(kind=StrategyKind.ZERO_2), code="gpu_memory", reason=short),
         RejectedStrategy(

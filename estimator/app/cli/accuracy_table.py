@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, object]]
 Medians = dict[str, dict[str, object]]
-_TITLES = {"all": "median of all", "held_out": "median of held out", "development": "median of development"}
+_TITLES = {"all": "all", "held_out": "held out", "development": "development"}
 _THROUGHPUT = (
     ("error", "rate_error"), ("bias", "bias"), ("p90", "p90"), ("45 % MFU", "constant_error"), ("peak", "peak_error"),
 )  # fmt: skip
@@ -43,7 +43,7 @@ def _table(groups: Rows, medians: Medians, columns: tuple[tuple[str, str], ...])
         table.add_row(str(group["source"]), str(group["model"]), use, str(group["rows"]), *cells)
     for name, values in medians.items():
         cells = [_percent(values.get(key)) for _, key in columns]
-        table.add_row(_TITLES[name], f"{values['groups']} groups", "", str(values["rows"]), *cells, style="bold")
+        table.add_row(_TITLES[name], f"median of {values['groups']}", "", str(values["rows"]), *cells, style="bold")
     return table
 
 

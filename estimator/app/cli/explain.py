@@ -12,8 +12,8 @@ def print_explanation(gathered: GatheredOptions, echo: WorkloadOptions) -> None:
         value = getattr(echo, key)
         choice = given.get(key)
         if choice is not None:
-            beaten = "".join(f", over {other!r} from {origin}" for origin, other in choice.beaten)
-            used = "" if choice.value == value or value is None else f", used as {value!r}"
-            note(f"{key} = {choice.value!r} from {choice.origin}{used}{beaten}")
+            beaten = "".join(f", over {other} from {origin}" for origin, other in choice.beaten)
+            used = "" if value is None or str(choice.value) == str(value) else f", used as {value}"
+            note(f"{key} = {choice.value} from {choice.origin}{used}{beaten}")
         elif value is not None:
-            note(f"{key} = {value!r} from the model's recipe, the catalogue or a default")
+            note(f"{key} = {value} from the model's recipe, the catalogue or a default")

@@ -33,6 +33,8 @@ from .wording import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_STRATEGY_CHANGES = frozenset({"micro_batch_size", "activation_checkpointing", "strategy", "offload"})
+"""Kinds of change whose description names the new strategy already."""
 _FIT_WORDS = {"yes": "yes", "tight": "TIGHT", "no": "NO"}
 _FIT_SENTENCES = {"yes": "fits", "tight": "fits tightly, may run out of memory", "no": "does NOT fit"}
 
@@ -155,7 +157,8 @@ def _add_changes(page: Page, changes: Sequence[NearestChange]) -> None:
         needed, usable = estimate.peak_reserved_bytes.expected / GIB, estimate.usable_memory_bytes / GIB
         result = f"{figure(estimate.step_time_seconds.expected)} s a step, {needed:.1f} of {usable:.1f} GiB{tight}"
         micro = f"micro batch {workload.recipe.micro_batch_size}"
-        lines.append((str(number), f"{change.description}: then {name}, {micro}, {result}"))
+        then = "" if change.kind in _STRATEGY_CHANGES else f"then {name}, {micro}, "
+        lines.append((str(number), f"{change.description}: {then}{result}"))
     page.add(facts_table(lines))
 
 

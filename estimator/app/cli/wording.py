@@ -33,8 +33,9 @@ def compact_usd(value: float) -> str:
 
 
 def low_high(interval: Interval) -> str:
-    """``22-34``"""
-    return f"{figure(interval.low)}-{figure(interval.high)}"
+    """``22-34``; from ten thousand on ``12.3K-1.25M``."""
+    written = format_count if interval.high >= 1e4 else figure
+    return f"{written(interval.low)}-{written(interval.high)}"
 
 
 def model_line(model: ModelSpec, num_parameters: int) -> str:

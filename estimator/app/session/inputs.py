@@ -31,6 +31,8 @@ _FIELDS = WorkloadOptions.__struct_fields__
 _FIRST_MACHINE, _FIRST_KERNEL, _FIRST_BATCH = (_FIELDS.index(key) for key in ("gpu", "precision", "global_batch_size"))
 _MOST_REMEMBERED = 50_000
 _Resolved = TypeVar("_Resolved")
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
 _STRATEGIES = {(s.kind.value, s.offload, s.activation_checkpointing): s for s in ALL_STRATEGIES}
 _TRAINER_SETTINGS = OptimizationSettings(max_grad_norm=1.0)
 """What Hugging Face Trainer does where nobody says: gradients are clipped, which costs a pass over them."""
@@ -73,6 +75,19 @@ class _Inputs(NamedTuple):
     assumptions: tuple[Note, ...]
 
 
+def _both(first: Callable[[], _First], second: Callable[[], _Second]) -> tuple[_First, _Second]:
+    """Two resolutions; where both are refused, the problems of both."""
+    try:
+        found = first()
+    except ProjectError as error:
+        try:
+            second()
+        except ProjectError as other:
+            raise SpecError(*error.problems, *other.problems) from None
+        raise
+    return found, second()
+
+
 class _Refused(NamedTuple):
     """What cannot be resolved, and why."""
 
@@ -106,9 +121,10 @@ class InputReader:
         key = (o.model, settings, *values[_FIRST_MACHINE:_FIRST_BATCH], o.num_training_tokens is None)
 
         def produce() -> _Inputs:
-            model = self._remember(("model", o.model, settings, o.image_size), lambda: model_input(o))
-            machine_key = ("machine", *values[_FIRST_MACHINE:_FIRST_KERNEL])
-            machine = self._remember(machine_key, lambda: machine_input(o))
+            model, machine = _both(
+                lambda: self._remember(("model", o.model, settings, o.image_size), lambda: model_input(o)),
+                lambda: self._remember(("machine", *values[_FIRST_MACHINE:_FIRST_KERNEL]), lambda: machine_input(o)),
+            )
             kernels, length = choose_kernels(o, model, machine), sample_length(o, model)
             notes = (*model.notes, *machine.notes)
             assumed = tuple(note for note in notes if note.code in _ASSUMPTION_CODES)

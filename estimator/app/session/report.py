@@ -9,7 +9,6 @@ from estimator.specs.estimate import Estimate
 from estimator.specs.strategy import Strategy
 from estimator.specs.workload import Workload
 
-from .comparison import ComparedHardware, Comparison
 from .options import STRATEGY_KEYS, WorkloadOptions
 from .service import EstimateAnswer, PlanAnswer
 
@@ -137,31 +136,3 @@ def estimate_csv_row(echo: WorkloadOptions, estimate: Estimate) -> dict[str, obj
             document[name] = {"low": None, "expected": None, "high": None}
     row.update(flat(document))
     return row
-
-
-def comparison_document(comparison: Comparison) -> dict[str, object]:
-    """The JSON of ``compare``."""
-    return {
-        "schema": SCHEMA,
-        "rows": [comparison_row(row) for row in comparison.rows],
-        "pareto": list(comparison.pareto),
-        "least": comparison.least,
-    }
-
-
-def comparison_row(row: ComparedHardware) -> dict[str, object]:
-    """One choice of hardware; without a plan, the reasons and the nearest changes."""
-    answer = row.answer
-    document: dict[str, object] = {
-        "hardware": row.hardware,
-        "best": strategy_row(row.best, answer.prepared.echo) if row.best else None,
-        "purchase_usd": row.purchase_usd,
-        "run_cost_usd": row.run_cost_usd,
-        "meets_deadline": row.meets_deadline,
-        "meets_budget": row.meets_budget,
-    }
-    if row.best is None:
-        document["rejected"] = [rejected_row(entry) for entry in answer.plan.rejected]
-        document["nearest_changes"] = [change_row(change) for change in answer.plan.nearest_changes]
-        document["warnings"] = note_rows(answer.warnings)
-    return document

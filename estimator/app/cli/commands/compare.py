@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from ...session.comparison import Comparison, compare, demands_of
+from ...session.comparison_documents import comparison_document
 from ...session.config import gather_options
 from ...session.options import STRATEGY_KEYS
-from ...session.report import comparison_document, echo_with_strategy, estimate_csv_row
+from ...session.report import echo_with_strategy, estimate_csv_row
 from ...session.service import Session
 from ..arguments import WorkloadCommand, format_option, typed_values, workload_options
 from ..diagnostics import ExitCode
