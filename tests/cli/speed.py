@@ -44,7 +44,8 @@ def write_lines(path: Path) -> None:
             num_gpus, micro = source.choice((1, 2, 4, 8)), source.choice((1, 2, 4, 8, 16, 32))
             strategy = source.choice(STRATEGIES)
             line = {
-                "model": source.choice(MODELS), "gpu": source.choice(GPUS), "num_gpus": num_gpus, "micro_batch_size": micro,
+                "model": source.choice(MODELS), "gpu": source.choice(GPUS), "num_gpus": num_gpus,
+                "micro_batch_size": micro,
                 "global_batch_size": num_gpus * micro * source.choice((1, 2, 4, 8)), "strategy": strategy,
                 "offload": strategy != "none" and source.random() < 0.3, "compile": source.random() < 0.5,
                 "activation_checkpointing": source.random() < 0.5, "precision": source.choice(("bf16", "fp16", "fp32")),

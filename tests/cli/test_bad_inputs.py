@@ -221,6 +221,11 @@ def test_names_of_other_tools_and_slips_point_to_ours(refused, name, ours):
     assert ours in refused("estimate", *gpu(), name, "4")
 
 
+def test_options_of_other_commands_point_there(refused):
+    assert "traincast estimate" in refused("plan", *gpu(), "--micro-batch-size", "4")
+    assert "--hardware" in refused("compare", *gpu())
+
+
 def test_options_given_twice_are_refused(refused):
     assert "--gpu is given twice" in refused("plan", *gpu(), "--gpu", "h100")
     assert "--tf32 is given twice" in refused("plan", *gpu(), "--tf32", "--no-tf32")
@@ -368,6 +373,11 @@ def test_option_without_effect_is_reported(estimated, arguments, name):
 
 def test_tokens_of_an_image_model_are_refused(refused):
     assert "--num-training-samples" in refused("plan", *gpu(model="vit-large-16-21k"), "--num-training-tokens", "1B")
+
+
+def test_problems_of_model_and_gpu_are_listed_together(traincast):
+    problems = traincast("plan", *gpu("A1000", "no-such-model"), "--format", "json").json["error"]["problems"]
+    assert [problem["field"] for problem in problems] == ["model", "gpu"]
 
 
 def test_missing_model_and_gpu_say_what_they_want(refused):

@@ -13,6 +13,7 @@ from estimator.specs.errors import Note, Problem, ProjectError
 
 from ..session.config import unknown_option
 from ..session.not_modelled import not_modelled
+from ..session.options import OPTION_BY_KEY, STRATEGY_KEYS
 from ..session.problems import error_document
 
 
@@ -68,10 +69,21 @@ def _internal_problem(error: BaseException) -> Problem:
     )
 
 
+def _not_here(flag: str, key: str) -> str:
+    """An option of other commands."""
+    if key in STRATEGY_KEYS:
+        return f"{flag} is not an option here: this command chooses it. `traincast estimate` takes it."
+    if key in ("gpu", "num_gpus", "num_nodes"):
+        return f"{flag} is not an option here: name the choices with --hardware GPU:COUNT[xNODES]."
+    return f"{flag} is not an option of this command; `traincast estimate --help` explains it."
+
+
 def _usage_problem(error: click.ClickException, arguments: list[str]) -> Problem:
     """Click's own complaints, with what it cannot know: names that are refused by name or belong to other tools."""
     if isinstance(error, click.NoSuchOption):
         key = error.option_name.lstrip("-").replace("-", "_")
+        if key in OPTION_BY_KEY:
+            return Problem(code="unknown_option", message=_not_here(error.option_name, key), field=key)
         ours = unknown_option(key, where="command line")
         if error.possibilities and ours.code == "unknown_option" and "did you mean" in ours.message:
             near = " or ".join(sorted(error.possibilities))
