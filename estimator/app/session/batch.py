@@ -12,7 +12,7 @@ from estimator.specs.errors import ProjectError, SpecError
 from .batch_documents import documents
 from .calibrations import coefficients_in_use
 from .config import unknown_option
-from .inputs import PreparedWorkload
+from .inputs import NUM_INPUT_FIELDS, Inputs, PreparedWorkload
 from .options import OPTION_BY_KEY, OPTIONS, OptionKind, WorkloadOptions, parse_value
 from .problems import error_document, refusal
 from .service import Session
@@ -40,6 +40,7 @@ _SEGMENTS = tuple(
 )
 """Options of one group lie together, and lines repeat groups (a machine, a recipe) more than whole lines."""
 _SETTINGS_INDEX = WorkloadOptions.__struct_fields__.index("set")
+_TOKENS_INDEX = WorkloadOptions.__struct_fields__.index("num_training_tokens")
 
 
 class BatchEstimator:
@@ -51,6 +52,7 @@ class BatchEstimator:
         self._decoder = msgspec.json.Decoder(_Line)
         self._encoder = msgspec.json.Encoder()
         self._parsed: dict[tuple[object, ...], tuple[Any, ...]] = {}
+        self._inputs: dict[tuple[object, ...], tuple[tuple[Any, ...], Inputs]] = {}
         self.num_bad = 0
 
     def answers(self, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -62,10 +64,9 @@ class BatchEstimator:
     def _answer_chunk(self, lines: list[bytes]) -> bytes:
         answers: list[Any] = []
         places: dict[str | None, list[int]] = {}
-        prepare = self._session.reader.prepare
         for place, line in enumerate(lines):
             try:
-                prepared = prepare(self._options(line))
+                prepared = self._prepared(line)
             except ProjectError as error:
                 # Its problems only: a kept error keeps the frames that raised it.
                 answers.append(error.problems)
@@ -95,26 +96,44 @@ class BatchEstimator:
             return self._estimated(prepared[:middle], calibration) + self._estimated(prepared[middle:], calibration)
         return documents(table, prepared)
 
-    def _options(self, line: bytes) -> WorkloadOptions:
-        """The options of a line over the defaults."""
+    def _prepared(self, line: bytes) -> PreparedWorkload:
+        """The workload of a line over the defaults."""
         try:
             raw = msgspec.structs.astuple(self._decoder.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._slowly_parsed(line)
+            return self._session.reader.prepare(self._slowly_parsed(line))
         if raw[_SETTINGS_INDEX] is not None:
-            return self._parsed_options(raw)
-        parsed = self._parsed
+            return self._session.reader.prepare(self._parsed_options(raw))
+        head, tail = raw[:NUM_INPUT_FIELDS], raw[NUM_INPUT_FIELDS:]
+        known = self._inputs.get((head, raw[_TOKENS_INDEX] is None))
+        if known is None:
+            options = WorkloadOptions(*self._by_segments(raw))
+            inputs = self._session.reader.inputs(options)
+            if len(self._inputs) >= _MOST_REMEMBERED:
+                self._inputs.clear()
+            parsed_head = msgspec.structs.astuple(options)[:NUM_INPUT_FIELDS]
+            self._inputs[(head, raw[_TOKENS_INDEX] is None)] = (parsed_head, inputs)
+            return self._session.reader.prepare(options, inputs)
+        parsed_head, inputs = known
+        tail_key = (NUM_INPUT_FIELDS, *tail)
+        parsed_tail = self._parsed.get(tail_key)
+        if parsed_tail is None:
+            parsed_tail = self._remembered(tail_key, NUM_INPUT_FIELDS, tail)
+        return self._session.reader.prepare(WorkloadOptions(*parsed_head, *parsed_tail), inputs)
+
+    def _by_segments(self, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         values: tuple[Any, ...] = ()
         for start, stop in _SEGMENTS:
             segment = raw[start:stop]
             key = (start, *segment)
-            found = parsed.get(key)
-            if found is None:
-                if len(parsed) >= _MOST_REMEMBERED:
-                    parsed.clear()
-                found = parsed[key] = self._parsed_segment(segment, start)
-            values += found
-        return WorkloadOptions(*values)
+            values += self._parsed.get(key) or self._remembered(key, start, segment)
+        return values
+
+    def _remembered(self, key: tuple[Any, ...], start: int, segment: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(self._parsed) >= _MOST_REMEMBERED:
+            self._parsed.clear()
+        found = self._parsed[key] = self._parsed_segment(segment, start)
+        return found
 
     def _parsed_options(self, raw: tuple[Any, ...]) -> WorkloadOptions:
         return WorkloadOptions(*self._parsed_segment(raw, 0))

@@ -43,13 +43,19 @@ def documents(table: EstimateTable, prepared: Sequence[PreparedWorkload]) -> lis
     lists: dict[str, list[Any]] = {name: column.tolist() for name, column in table.columns.items()}
     figures = zip(*(_column(name, lists, table) for name in _FIGURES), strict=True)
     rows = []
-    for entry, values, (warnings, assumptions) in zip(prepared, figures, _notes(table), strict=True):
-        if entry.warnings or entry.assumptions:
-            said = {note.code for note in entry.warnings}
-            said.update([note.code for note in entry.assumptions])
-            warnings = [*entry.warnings, *[note for note in warnings if note["code"] not in said]]
-            assumptions = [*entry.assumptions, *[note for note in assumptions if note["code"] not in said]]
-        rows.append(_Document(SCHEMA, entry.echo, *values, warnings, assumptions))
+    # Lines of one machine and model share their notes' tuples, which ``prepared`` keeps alive: identity will do.
+    said_by: dict[tuple[int, int], frozenset[str]] = {}
+    for (_, echo, own_warnings, own_assumptions), values, (warnings, assumptions) in zip(
+        prepared, figures, _notes(table), strict=True
+    ):
+        key = (id(own_warnings), id(own_assumptions))
+        said = said_by.get(key)
+        if said is None:
+            said = said_by[key] = frozenset(note.code for note in (*own_warnings, *own_assumptions))
+        if said:
+            warnings = [*own_warnings, *[note for note in warnings if note["code"] not in said]]
+            assumptions = [*own_assumptions, *[note for note in assumptions if note["code"] not in said]]
+        rows.append(_Document(SCHEMA, echo, *values, warnings, assumptions))
     return rows
 
 

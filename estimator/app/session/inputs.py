@@ -29,6 +29,7 @@ from .sizes import (
 
 _FIELDS = WorkloadOptions.__struct_fields__
 _FIRST_MACHINE, _FIRST_KERNEL, _FIRST_BATCH = (_FIELDS.index(key) for key in ("gpu", "precision", "global_batch_size"))
+NUM_INPUT_FIELDS = _FIRST_BATCH
 _MOST_REMEMBERED = 50_000
 _Resolved = TypeVar("_Resolved")
 _First = TypeVar("_First")
@@ -64,7 +65,7 @@ class PreparedWorkload(NamedTuple):
     assumptions: tuple[Note, ...]
 
 
-class _Inputs(NamedTuple):
+class Inputs(NamedTuple):
     """What does not depend on batch and strategy: one per combination of model, machine, kernels and length."""
 
     model: ModelInput
@@ -115,12 +116,13 @@ class InputReader:
             raise SpecError(*found.problems)
         return found  # type: ignore[return-value]
 
-    def _inputs(self, o: WorkloadOptions) -> _Inputs:
+    def inputs(self, o: WorkloadOptions) -> Inputs:
+        """What the first ``NUM_INPUT_FIELDS`` options (and tokens as the run's length) decide."""
         values = msgspec.structs.astuple(o)
         settings = None if o.set is None else json.dumps(o.set, sort_keys=True, default=str)
         key = (o.model, settings, *values[_FIRST_MACHINE:_FIRST_BATCH], o.num_training_tokens is None)
 
-        def produce() -> _Inputs:
+        def produce() -> Inputs:
             model, machine = _both(
                 lambda: self._remember(("model", o.model, settings, o.image_size), lambda: model_input(o)),
                 lambda: self._remember(("machine", *values[_FIRST_MACHINE:_FIRST_KERNEL]), lambda: machine_input(o)),
@@ -128,7 +130,7 @@ class InputReader:
             kernels, length = choose_kernels(o, model, machine), sample_length(o, model)
             notes = (*model.notes, *machine.notes)
             assumed = tuple(note for note in notes if note.code in _ASSUMPTION_CODES)
-            return _Inputs(
+            return Inputs(
                 model=model,
                 machine=machine,
                 kernels=kernels,
@@ -139,9 +141,9 @@ class InputReader:
 
         return self._remember(key, produce)
 
-    def prepare(self, options: WorkloadOptions) -> PreparedWorkload:
-        """A workload with its strategy: ``estimate``."""
-        inputs = self._inputs(options)
+    def prepare(self, options: WorkloadOptions, inputs: Inputs | None = None) -> PreparedWorkload:
+        """A workload with its strategy: ``estimate``. ``inputs`` where the caller has them from equal options."""
+        inputs = inputs or self.inputs(options)
         model, cluster = inputs.model, inputs.machine.cluster
         assumptions = inputs.assumptions
         num_gpus = cluster.num_accelerators
@@ -168,7 +170,7 @@ class InputReader:
 
     def prepare_plan(self, options: WorkloadOptions) -> PreparedWorkload:
         """A workload whose strategy and micro batch are still open (``plan``): micro batch 1, nothing sharded."""
-        inputs = self._inputs(options)
+        inputs = self.inputs(options)
         model, cluster, length = inputs.model, inputs.machine.cluster, inputs.length
         warnings, assumptions = inputs.warnings, inputs.assumptions
         num_gpus = cluster.num_accelerators
@@ -196,7 +198,7 @@ class InputReader:
 
 
 def _recipe(
-    options: WorkloadOptions, inputs: _Inputs, batch: int, micro: int
+    options: WorkloadOptions, inputs: Inputs, batch: int, micro: int
 ) -> tuple[TrainingRecipe, tuple[Note, ...]]:
     kernels, length, published = inputs.kernels, inputs.length, inputs.model.recipe
     overhead = options.overhead_fraction
