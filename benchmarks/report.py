@@ -42,9 +42,10 @@ class Comparison:
     gpu: str
     model: str
     length: int
+    precision: str
     memory_gib: float | None
     analytical_seconds_per_sample: float
-    """Model FLOPs / dense peak of the naive row's precision where there is one."""
+    """Model FLOPs / dense peak of the precision (fp32: TF32's peak where a row ran with TF32)."""
     naive: Best | None
     free_lunch: Best | None
     best: Best
@@ -66,27 +67,36 @@ class Comparison:
 
 
 def comparisons(rows: Iterable[Measurement]) -> list[Comparison]:
-    """One comparison for each model, length and memory that has a usable row."""
-    groups: dict[tuple[str, str, int, float | None], list[Measurement]] = defaultdict(list)
+    """One comparison for each model, length, precision and memory that has a naive or a free-lunch row."""
+    groups: dict[tuple[str, str, int, str, float | None], list[Measurement]] = defaultdict(list)
     for row in rows:
         workload = row.workload
         length = workload.get("sequence_length") or workload.get("image_size")
         if row.status == "ok" and row.step_time_seconds and isinstance(length, int) and _analytical(row) is not None:
             cap = workload.get("gpu_memory_gib")
             memory_gib = float(cap) if isinstance(cap, int | float) else None
-            groups[row.stack.get("gpu", "?"), str(workload["model"]), length, memory_gib].append(row)
+            precision = str(workload.get("precision"))
+            groups[row.stack.get("gpu", "?"), str(workload["model"]), length, precision, memory_gib].append(row)
     found = []
-    for (gpu, model, length, memory_gib), members in sorted(groups.items(), key=lambda item: str(item[0])):
+    for (gpu, model, length, precision, memory_gib), members in sorted(groups.items(), key=lambda item: str(item[0])):
         naive = _fastest(row for row in members if _is_plain(row) and _has(row, NAIVE))
         free_lunch = _fastest(row for row in members if _is_plain(row) and _has(row, FREE_LUNCH))
+        if naive is None and free_lunch is None:
+            continue
         best = _fastest(members)
         assert best is not None
-        reference = _analytical((naive or best).row)
-        assert reference is not None
+        reference = min(seconds for row in members if (seconds := _analytical(row)) is not None)
         found.append(
             Comparison(
-                gpu=gpu, model=model, length=length, memory_gib=memory_gib, analytical_seconds_per_sample=reference,
-                naive=naive, free_lunch=free_lunch, best=best,
+                gpu=gpu,
+                model=model,
+                length=length,
+                precision=precision,
+                memory_gib=memory_gib,
+                analytical_seconds_per_sample=reference,
+                naive=naive,
+                free_lunch=free_lunch,
+                best=best,
             )
         )
     return found
@@ -149,12 +159,12 @@ def repeats_line(rows: Iterable[Measurement]) -> str:
 def markdown(found: Sequence[Comparison]) -> str:
     """The table and the three figures under it."""
     lines = [
-        "| GPU | model | length | memory | FLOPs / peak, per sample | naive | free lunch | best | best is |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| GPU | model | length | precision | memory | FLOPs / peak, per sample | naive | free lunch | best | best is |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for one in found:
         cells = [
-            one.gpu, one.model, str(one.length), "all" if one.memory_gib is None else f"{one.memory_gib:g} GiB",
+            one.gpu, one.model, str(one.length), one.precision, "all" if one.memory_gib is None else f"{one.memory_gib:g} GiB",
             f"{1e3 * one.analytical_seconds_per_sample:.3g} ms", _times(one.optimism(one.naive)),
             _times(one.optimism(one.free_lunch)), _times(one.optimism(one.best)), _combination(one.best.row),
         ]
@@ -184,7 +194,7 @@ def _times(value: float | None) -> str:
 
 def _combination(row: Measurement) -> str:
     workload = row.workload
-    words = [str(workload.get("precision")), str(workload.get("attention"))]
+    words = [str(workload.get("attention"))]
     words += ["compiled"] if workload.get("compile") else []
     words += [str(workload["strategy"])] if workload.get("strategy") != "none" else []
     words += [name.replace("_", " ") for name in ("offload", "activation_checkpointing") if workload.get(name)]

@@ -48,14 +48,26 @@ _ROWS = [
 
 
 def test_each_kind_is_compared_at_its_best_micro_batch() -> None:
-    whole, capped = sorted(comparisons(_ROWS), key=lambda one: one.memory_gib or 0.0)
+    (whole,) = comparisons(_ROWS)  # under the cap there is neither a naive nor a free-lunch row
     assert whole.optimism(whole.naive) == pytest.approx(6.0)
     assert whole.optimism(whole.free_lunch) == pytest.approx(3.0)
     assert whole.optimism(whole.best) == pytest.approx(1.5)
     assert whole.speedup == pytest.approx(4.0)
     assert whole.cut_by_memory_saving_fraction == pytest.approx(0.5)
-    assert capped.memory_gib == 16.0
-    assert capped.naive is None
+    assert whole.memory_gib is None
+
+
+def test_precisions_are_not_compared_with_each_other() -> None:
+    slow, fast = comparisons([*_ROWS, _row(0.9, precision="fp32", **_NAIVE), _row(0.5, precision="fp32", compile=True)])
+    assert (slow.precision, fast.precision) == ("bf16", "fp32")
+    assert fast.speedup == pytest.approx(1.8)
+
+
+def test_fp32_is_held_against_the_peak_of_tf32_where_a_row_ran_with_it() -> None:
+    naive = _row(0.9, precision="fp32", **_NAIVE)
+    on_vector_units = replace(naive, details={**naive.details, "peak_flop_per_second": 1e14})
+    (found,) = comparisons([on_vector_units, _row(0.5, precision="fp32", compile=True)])
+    assert found.analytical_seconds_per_sample == pytest.approx(0.01)
 
 
 def test_rows_that_were_repeated_say_how_far_they_agree() -> None:
