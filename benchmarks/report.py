@@ -159,12 +159,13 @@ def repeats_line(rows: Iterable[Measurement]) -> str:
 def markdown(found: Sequence[Comparison]) -> str:
     """The table and the three figures under it."""
     lines = [
-        "| GPU | model | length | precision | memory | FLOPs / peak, per sample | naive | free lunch | best | best is |",
+        "| GPU | model | length | precision | memory | FLOPs / peak a sample | naive | free lunch | best | best is |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for one in found:
         cells = [
-            one.gpu, one.model, str(one.length), one.precision, "all" if one.memory_gib is None else f"{one.memory_gib:g} GiB",
+            one.gpu, one.model, str(one.length), one.precision,
+            "all" if one.memory_gib is None else f"{one.memory_gib:g} GiB",
             f"{1e3 * one.analytical_seconds_per_sample:.3g} ms", _times(one.optimism(one.naive)),
             _times(one.optimism(one.free_lunch)), _times(one.optimism(one.best)), _combination(one.best.row),
         ]

@@ -42,13 +42,24 @@ def compiled_operations_of(
     builder = _Builder(list(traces))
     graph = ForwardGraph(context)
     places = Places(position)
+    unfused: set[Storage] = set()
+    """Results of products whose parts were not seen yet."""
     for entries in zip(*(trace.operations for trace in traces.values()), strict=True):
         group, path = places.of(entries[0].path)
         inside = representative.get(group, "") if group is not None else ""
         is_chosen = group is None or entries[0].path == inside or entries[0].path.startswith(inside + ".")
         # Every operation is followed, so that a block's inputs have their producer; only chosen ones are kept.
         node = builder.node(entries, f"{path}.{entries[0].target}" if path else entries[0].target)
-        if node is not None and is_chosen:
+        if node is None:
+            continue
+        if node.is_barrier:
+            unfused.add(node.output.storage)
+        elif node.forward_kernels == 0:
+            # Gradients of several parts of a product's result are joined once; other views vanish in what is fused.
+            if node.inputs[0].storage not in unfused:
+                continue
+            unfused.remove(node.inputs[0].storage)
+        if is_chosen:
             node.block, node.repeats = group, float(num_blocks[group]) if group is not None else 1.0
             graph.nodes.append(node)
     return fused_operations(graph)
