@@ -22,29 +22,46 @@ def local_parameters(columns: WorkloadColumns, num_parameters: Array) -> Array:
     return np.where(is_sharded, num_parameters / columns.cluster.num_gpus, num_parameters)
 
 
-def device_optimizer_seconds(columns: WorkloadColumns, num_parameters: Array, num_tensors: Array) -> Array:
-    """Seconds of the optimizer step where nothing is offloaded.
+def device_optimizer_seconds(columns: WorkloadColumns, num_parameters: Array) -> Array:
+    """Device seconds of update, clipping, unscaling and copies where nothing is offloaded: P_local x bytes / W.
 
-    t = max(P_local x bytes / W, launches x h) + tensors x g
-      P_local parameters of this rank; bytes of update, clipping, unscaling and copies per parameter;
-      W achieved bandwidth; h host seconds per launch; g Python seconds per tensor.
-    ZeRO updates one flat tensor per rank, so tensors hardly count. Source: torch/optim/adamw.py,
-    deepspeed/runtime/zero/stage_1_and_2.py (step). Neglected: learning rate schedules, the step's read-back.
+    P_local parameters of this rank; bytes per parameter; W achieved bandwidth. Source: torch/optim/adamw.py,
+    deepspeed/runtime/zero/stage_1_and_2.py (step).
     """
     c, is_zero = columns.coefficients, columns.zero_stage > 0
     per_parameter = columns.optimizer_traffic_bytes + np.where(
         is_zero, _ZERO_BYTES, _CLIP_BYTES * columns.has_clipping + _UNSCALE_BYTES * columns.is_fp16
     )
     traffic = local_parameters(columns, num_parameters) * per_parameter
-    device = traffic / (c.optimizer_bandwidth_fraction * columns.cluster.memory_bandwidth)
-    launches = np.where(
-        is_zero,
-        _DEEPSPEED_KERNELS,
-        num_tensors * (columns.optimizer_kernels_per_tensor + 0.1 * columns.has_clipping),
+    return traffic / (c.optimizer_bandwidth_fraction * columns.cluster.memory_bandwidth)
+
+
+def host_optimizer_seconds(columns: WorkloadColumns, num_tensors: Array) -> Array:
+    """Host seconds of the optimizer step: launches x h + tensors x g.
+
+    h seconds per launch; g Python seconds per tensor of the update (fewer where it is fused) and of clipping. ZeRO
+    updates one flat tensor per rank, so tensors do not count. Source: torch/optim/adamw.py, torch/nn/utils/
+    clip_grad.py. Neglected: learning rate schedules, the step's read-back.
+    """
+    c, is_zero = columns.coefficients, columns.zero_stage > 0
+    launches = num_tensors * (columns.optimizer_kernels_per_tensor + 0.1 * columns.has_clipping)
+    update = np.where(
+        columns.is_fused_optimizer, c.host_seconds_per_fused_optimizer_tensor, c.host_seconds_per_optimizer_tensor
     )
-    host = launches * c.host_seconds_per_optimizer_kernel
-    tensors = np.where(is_zero, 0.0, num_tensors)
-    return np.maximum(device, host) + tensors * c.host_seconds_per_optimizer_tensor
+    python = num_tensors * (update + c.host_seconds_per_clipped_tensor * columns.has_clipping)
+    return np.where(is_zero, _DEEPSPEED_KERNELS, launches) * c.host_seconds_per_optimizer_kernel + np.where(
+        is_zero, 0.0, python
+    )
+
+
+def optimizer_seconds(columns: WorkloadColumns, device: Array, host: Array, host_lead: Array) -> Array:
+    """What the optimizer adds to the step: max(device, host - lead).
+
+    The host launches the optimizer while the device still runs backward; ``host_lead`` is how long before the end of
+    the last micro batch the host was done with it. GradScaler reads its overflow flag back first: no lead in fp16.
+    """
+    lead = np.where(columns.is_fp16, 0.0, columns.coefficients.host_lead_fraction * host_lead)
+    return np.maximum(device, host - lead)
 
 
 def optimizer_temporary_bytes(columns: WorkloadColumns) -> Array:

@@ -9,7 +9,7 @@ from .collectives import ring_columns
 from .columns import WorkloadColumns
 from .offload import offload_seconds
 from .operation_totals import OperationTotals
-from .optimizer_step import device_optimizer_seconds
+from .optimizer_step import device_optimizer_seconds, host_optimizer_seconds, optimizer_seconds
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,11 @@ class MicroStep:
     def launch(self) -> Array:
         """What waiting for the host adds."""
         return self.total - self.device
+
+    @property
+    def host_lead(self) -> Array:
+        """How long before the device the host is done with the micro batch."""
+        return np.maximum(0.0, self.total - self.host_forward - self.host_backward)
 
     @property
     def elapsed_backward(self) -> Array:
@@ -90,7 +95,7 @@ def weight_traffic(columns: WorkloadColumns, totals: OperationTotals) -> tuple[A
 def host_seconds(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Array, Array]:
     """Host seconds of forward and backward of one micro batch: launches, and hooks of the sharding engine.
 
-    Each kernel costs a launch; eager forward runs Python per operation, backward C++ only. ZeRO-1/2 handle each
+    Each kernel costs a launch, and each pass of the model some Python of its own; eager forward runs Python per operation, backward C++ only. ZeRO-1/2 handle each
     gradient, ZeRO-3 fetches and releases each tensor in both passes, FSDP2 unshards and reshards each block.
     Recomputation launches the blocks' forward again within backward.
     """
@@ -102,7 +107,7 @@ def host_seconds(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Arr
     casts = np.where(is_autocast, totals.num_cast_tensors, 0.0)
     accumulates = np.where(columns.accumulation_steps > 1, totals.num_tensors, 0.0)
     again = totals.forward_kernels_in_blocks + np.where(is_autocast, totals.num_cast_tensors_in_blocks, 0.0)
-    forward = (totals.forward_kernels + casts) * forward_rate
+    forward = (totals.forward_kernels + casts) * forward_rate + c.host_seconds_per_model_call
     backward = (totals.backward_kernels + casts + accumulates) * backward_rate
     backward = backward + np.where(columns.has_checkpointing, again * forward_rate, 0.0)
     hooks_light = np.where(
@@ -196,7 +201,12 @@ def step_seconds(columns: WorkloadColumns, totals: OperationTotals) -> StepSecon
     input: the batch copied over PCIe before each micro batch. The loader is assumed to keep up.
     """
     c, micro = columns.coefficients, micro_step(columns, totals)
-    optimizer = device_optimizer_seconds(columns, totals.num_parameters, totals.num_tensors)
+    optimizer = optimizer_seconds(
+        columns,
+        device_optimizer_seconds(columns, totals.num_parameters),
+        host_optimizer_seconds(columns, totals.num_tensors),
+        micro.host_lead,
+    )
     copy_rate = c.pcie_copy_fraction * columns.cluster.host_link_bandwidth
     return StepSeconds(
         forward_backward=columns.accumulation_steps * micro.total,
