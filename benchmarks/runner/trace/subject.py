@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from estimator.catalog.lookup import nearest_names
+
 from .failures import InputError, TraceError
 
 
@@ -58,12 +60,9 @@ def subject_from_config(fields: Mapping[str, Any], *, name: str, image_size: int
     notes = []
     if not isinstance(model_type, str):
         raise InputError(f"model_type: {model_type!r} is no text; a Hugging Face config names its model_type")
+    _require_known(model_type, has_custom_code="auto_map" in fields)
     try:
         config = AutoConfig.for_model(model_type, **values)
-    except ValueError as error:
-        hint = ", and custom code (auto_map) is never executed" if "auto_map" in fields else ""
-        reason = str(error).splitlines()[0]
-        raise InputError(f"transformers cannot read a config of model_type {model_type!r}{hint}: {reason}") from error
     except Exception as error:
         raise InputError(f"transformers refuses the config: {type(error).__name__}: {error}") from error
     if "auto_map" in fields:
@@ -102,6 +101,20 @@ def subject_from_config(fields: Mapping[str, Any], *, name: str, image_size: int
         longest_length=positions,
         sliding_window=getattr(text, "sliding_window", None),
         notes=tuple(notes),
+    )
+
+
+def _require_known(model_type: str, *, has_custom_code: bool) -> None:
+    from transformers import CONFIG_MAPPING, __version__
+
+    if model_type in CONFIG_MAPPING:
+        return
+    near = nearest_names(model_type, tuple(CONFIG_MAPPING.keys()))
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    custom = " Custom code (auto_map) is never executed." if has_custom_code else ""
+    raise InputError(
+        f"model_type {model_type!r} is none of the {len(CONFIG_MAPPING)} that transformers {__version__} builds{hint}."
+        f"{custom} For a model of your own give module:callable."
     )
 
 

@@ -146,8 +146,8 @@ def test_control_flow_by_values_is_refused_with_its_place() -> None:
 
 
 def test_unknown_model_type_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="'no_such_model'"):
-        subject_from_config({"model_type": "no_such_model"}, name="x", image_size=None)
+    with pytest.raises(InputError, match=r"'gpt_neoxx' is none of .* did you mean gpt_neox"):
+        subject_from_config({"model_type": "gpt_neoxx"}, name="x", image_size=None)
 
 
 def _lengths() -> Iterator[int]:
