@@ -174,7 +174,7 @@ _THROUGHPUT_COLUMNS = {
 }  # fmt: skip
 _MEMORY_COLUMNS = {"error": "memory_error", "bias": "bias", "p90": "p90", "inside": "covered"}
 _NOT_AVERAGED = ("bias",)
-_LEGEND = """error: median absolute error of a group; bias: median signed error (+: too fast, too much memory); p90: 90th
+_LEGEND = """error: median absolute error of a group; bias: median signed error (+: too fast, too large); p90: 90th
 percentile of the absolute error; inside: share of rows inside the stated 90 % interval; 45%MFU and peak: error of a
 constant utilisation and of FLOPs / peak. dev: looked at while formulas and defaults were written; all others are held
 out."""

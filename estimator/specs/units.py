@@ -62,7 +62,8 @@ def format_seconds(value: float) -> str:
     ):
         if abs(value) < limit:
             return f"{value * factor:.3g} {unit}"
-    return f"{value / SECONDS_PER_DAY:,.3g} days" if value < 1e3 * SECONDS_PER_DAY else f"{value / SECONDS_PER_DAY:,.0f} days"
+    days = value / SECONDS_PER_DAY
+    return f"{days:,.3g} days" if days < 1e3 else f"{days:,.0f} days"
 
 
 def format_usd(value: float) -> str:
