@@ -109,11 +109,12 @@ def _require_known(model_type: str, *, has_custom_code: bool) -> None:
 
     if model_type in CONFIG_MAPPING:
         return
-    near = nearest_names(model_type, tuple(CONFIG_MAPPING.keys()))
+    known = tuple(CONFIG_MAPPING.keys())
+    near = nearest_names(model_type, known)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     custom = " Custom code (auto_map) is never executed." if has_custom_code else ""
     raise InputError(
-        f"model_type {model_type!r} is none of the {len(CONFIG_MAPPING)} that transformers {__version__} builds{hint}."
+        f"model_type {model_type!r} is none of the {len(known)} that transformers {__version__} builds{hint}."
         f"{custom} For a model of your own give module:callable."
     )
 
