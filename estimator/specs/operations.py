@@ -70,8 +70,8 @@ class OperationKind(StrEnum):
     ATTENTION = "attention"
     """One fused attention kernel over ``batch`` (samples x heads) of (m queries, n keys, k head_dim)."""
     CONVOLUTION = "convolution"
-    """As the implicit matrix product: ``batch`` = groups, m outputs, k = channels in / groups x window, n = channels out
-    / groups."""
+    """As the implicit matrix product: ``batch`` = groups, m outputs, k = channels in / groups x window,
+    n = channels out / groups."""
     SCAN = "scan"
     """Selective scan of Mamba: m = samples x channels, n = length, k = state size."""
     MEMORY_BOUND = "memory_bound"
