@@ -14,20 +14,35 @@ _TITLES = {"all": "all", "held_out": "held out", "development": "development"}
 _THROUGHPUT = (
     ("error", "rate_error"), ("bias", "bias"), ("p90", "p90"), ("45 % MFU", "constant_error"), ("peak", "peak_error"),
 )  # fmt: skip
+_OWN = (
+    ("step error", "step_time_error"), ("bias", "step_time_bias"), ("p90", "step_time_p90"),
+    ("memory error", "memory_error"), ("p90", "memory_p90"),
+)  # fmt: skip
 _MEMORY = (("error", "memory_error"), ("bias", "bias"), ("p90", "p90"))
 
 
 def print_accuracy(report: AccuracyReport) -> None:
     """Groups with their errors, medians over groups, and what could not be compared."""
     page = Page()
-    page.add(f"Median absolute error by group of public measurements; {report.basis} coefficients", style="bold")
+    page.add(f"Median absolute error by group of measurements; {report.basis} coefficients", style="bold")
     page.heading("Throughput, beside a constant utilisation and the dense peak")
     page.add(_table(report.throughput, report.throughput_medians, _THROUGHPUT))
     page.heading("Memory, in the source's own kind (allocated, reserved or nvidia-smi)")
     page.add(_table(report.memory, report.memory_medians, _MEMORY))
     page.heading("Rows left out")
     page.add(facts_table([(str(count), reason) for reason, count in sorted(report.left_out.items(), key=_most_first)]))
+    page.heading("Step time and peak allocated memory of our own harness, by settings")
+    page.add(_own_table(report.own))
     page.print()
+
+
+def _own_table(groups: Rows) -> "Table":
+    headings = [("GPU", "left"), ("settings", "left"), ("rows", "right")]
+    table = plain_table(*headings, *((name, "right") for name, _ in _OWN), padding=1)
+    for group in groups:
+        cells = [_percent(group[key]) for _, key in _OWN]
+        table.add_row(str(group["gpu"]), str(group["settings"]), str(group["rows"]), *cells)
+    return table
 
 
 def _most_first(entry: tuple[str, int]) -> tuple[int, str]:

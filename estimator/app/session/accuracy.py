@@ -1,4 +1,4 @@
-"""The errors of the coefficients in use on public measurements, as rows."""
+"""The errors of the coefficients in use on public and on our own measurements, as rows."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from calibration.assess import assess, median_over_groups
 from calibration.public_rows import select_rows
 
 from .calibrations import coefficients_in_use
+from .own_measurements import own_accuracy, own_rows
 
 THROUGHPUT_ERRORS = ("rate_error", "constant_error", "peak_error")
 MEMORY_ERRORS = ("memory_error",)
@@ -26,6 +27,8 @@ class AccuracyReport:
     memory_medians: dict[str, dict[str, object]]
     left_out: dict[str, int]
     """Measured rows that cannot be compared, by reason."""
+    own: list[dict[str, object]]
+    """Errors on rows of our own harness, by GPU and settings."""
 
 
 def accuracy(calibration: str | None) -> AccuracyReport:
@@ -40,6 +43,7 @@ def accuracy(calibration: str | None) -> AccuracyReport:
         memory=found.memory.to_dicts(),
         memory_medians=_medians(found.memory, MEMORY_ERRORS),
         left_out=dict(selection.left_out),
+        own=own_accuracy(own_rows(), coefficients),
     )
 
 
