@@ -29,15 +29,22 @@ def attention_path(model: ModelSpec, recipe: TrainingRecipe, accelerator: Accele
     """The kernel that attention takes: torch's SDPA dispatch order, and eager where asked or needed.
 
     Flash needs 16-bit inputs, compute capability 8.0 and head_dim <= 256; otherwise SDPA falls back to its
-    memory-efficient kernel (torch/nn/attention, sdp_utils.cpp). A soft cap on the scores exists in eager only.
+    memory-efficient kernel (torch/nn/attention, sdp_utils.cpp). That one takes no grouped keys, and transformers
+    repeats them only where a mask is given or head_dim > 256 (integrations/sdpa_attention.py, ``use_gqa_in_sdpa``):
+    SDPA's math code runs. A soft cap on the scores exists in eager only.
     """
     if recipe.attention is AttentionKernel.EAGER or getattr(model, "attention_softcap", None) is not None:
         return AttentionPath.MATH
     capability = accelerator.compute_capability
     is_too_old = capability is not None and capability < _FLASH_CAPABILITY
-    if recipe.precision is Precision.FP32 or is_too_old or getattr(model, "head_dim", 0) > _FLASH_LARGEST_HEAD:
-        return AttentionPath.EFFICIENT
-    return AttentionPath.FLASH
+    has_large_heads = getattr(model, "head_dim", 0) > _FLASH_LARGEST_HEAD
+    if recipe.precision is not Precision.FP32 and not is_too_old and not has_large_heads:
+        return AttentionPath.FLASH
+    heads = getattr(model, "num_attention_heads", 1)
+    is_grouped = getattr(model, "num_key_value_heads", heads) != heads
+    if is_grouped and not has_large_heads and not recipe.compile:
+        return AttentionPath.SDPA_MATH
+    return AttentionPath.EFFICIENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,8 +166,9 @@ def peak_memory(columns: WorkloadColumns, totals: OperationTotals) -> MemoryColu
     optimizer step   states, gradients, temporaries
     initialisation   weights twice (ZeRO-1/2), no optimizer state yet
     Gradients of earlier micro batches exist from the first moment on where batches are accumulated. Optimizer state
-    is counted at every moment of a step: it exists from the second step on. Between the named moments activations fall and
-    gradients grow block by block, so an end of that line is its peak. Neglected: fragmentation (reserved, below).
+    is counted at every moment of a step: it exists from the second step on. Between the named moments activations
+    fall and gradients grow block by block, so an end of that line is its peak. Neglected: fragmentation (reserved,
+    below).
     """
     c = columns.coefficients
     states, buffers = resident_states(columns, totals.num_parameters), working_buffers(columns, totals)

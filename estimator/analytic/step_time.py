@@ -95,8 +95,9 @@ def weight_traffic(columns: WorkloadColumns, totals: OperationTotals) -> tuple[A
 def host_seconds(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Array, Array]:
     """Host seconds of forward and backward of one micro batch: launches, and hooks of the sharding engine.
 
-    Each kernel costs a launch, and each pass of the model some Python of its own; eager forward runs Python per operation, backward C++ only. ZeRO-1/2 handle each
-    gradient, ZeRO-3 fetches and releases each tensor in both passes, FSDP2 unshards and reshards each block.
+    Each kernel costs a launch, and each pass of the model some Python of its own; eager forward runs Python per
+    operation, backward C++ only. ZeRO-1/2 handle each gradient, ZeRO-3 fetches and releases each tensor in both
+    passes, FSDP2 unshards and reshards each block.
     Recomputation launches the blocks' forward again within backward.
     """
     c, is_autocast = columns.coefficients, columns.is_none & columns.is_16bit

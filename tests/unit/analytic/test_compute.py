@@ -124,3 +124,18 @@ V100 = replace(A100, compute_capability=(7, 0))
 )
 def test_attention_takes_the_kernel_that_sdpa_dispatches_to(model, how, accelerator, expected: str) -> None:
     assert attention_path(model, how, accelerator) == expected
+
+
+def test_grouped_keys_in_fp32_run_the_math_code_unless_compiled() -> None:
+    # transformers passes grouped keys on without a mask, and the memory-efficient kernel takes none.
+    from estimator.catalog.bundled import load_bundled_model
+
+    grouped, plain = load_bundled_model("tinyllama-1.1b").spec, load_bundled_model("pythia-1b").spec
+    recipe = TrainingRecipe(
+        micro_batch_size=1, global_batch_size=1, sequence_length=1024, precision=Precision.FP32,
+        attention=AttentionKernel.SDPA,
+    )  # fmt: skip
+    assert attention_path(grouped, recipe, A100) == "sdpa_math"
+    assert attention_path(grouped, replace(recipe, compile=True), A100) == "efficient"
+    assert attention_path(plain, recipe, A100) == "efficient"
+    assert attention_path(grouped, replace(recipe, precision=Precision.BF16), A100) == "flash"
