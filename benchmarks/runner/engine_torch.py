@@ -61,7 +61,8 @@ class TorchEngine:
         )
         if plugin is not None and device.type == "cpu":
             # accelerate selects FSDP for GPUs only, though all that it then does works with gloo.
-            plugin.set_mixed_precision(accelerator.mixed_precision)
+            if accelerator.mixed_precision != "no":
+                plugin.set_mixed_precision(accelerator.mixed_precision)
             if job.flag("offload"):
                 # Nothing to pin for without a GPU.
                 plugin.cpu_offload = torch.distributed.fsdp.CPUOffloadPolicy(pin_memory=False)

@@ -55,7 +55,8 @@ def test_closed_form_equals_trace(name: str, overrides: dict[str, Any], micro_ba
             progress=lambda phase: None,
         )
     assert {"fp32/efficient", "autocast/flash", "low_precision/flash"} <= set(traced.variants)
-    for variant, trace in traced.variants.items():
+    eager = {variant: trace for variant, trace in traced.variants.items() if not variant.endswith("/compiled")}
+    for variant, trace in eager.items():
         numerics, path = variant.split("/")
         closed = operation_list(spec, OperationContext(numerics=numerics, attention=AttentionPath(path)))
         assert closed.num_parameters == trace.num_parameters
