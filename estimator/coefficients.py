@@ -32,20 +32,29 @@ class Coefficients:
     """Half of the 16-bit figure: twice the operand bits at the same accumulator."""
     matrix_ramp_seconds: float = 1.5e-6
     """Prologue and epilogue of one tile: first loads from memory and write-back, two trips of 400-800 ns."""
+    unaligned_matrix_slowdown: float = 1.6
+    """Products whose rows do not start on 16 bytes: no bulk copies to shared memory, so an older kernel with narrow
+    asynchronous copies runs (NVIDIA's "Matrix Multiplication Background", alignment)."""
+    odd_matrix_slowdown: float = 2.2
+    """Rows that do not even start on 4 bytes, an odd 16-bit width: no asynchronous copies at all (nanoGPT on A100
+    gained 25 % by padding its vocabulary from 50257 to 50304)."""
     # Attention, see ``analytic.compute.attention_seconds``.
     flash_forward_efficiency: float = 0.62
     """Share of the dense 16-bit peak of the fused forward kernel at long lengths. FlashAttention-2 paper, fig. 5:
     A100, head_dim 128: 190-225 of 312 TFLOP/s."""
     flash_backward_efficiency: float = 0.52
     """The same for the backward kernel, counting its 5 products (2.5 x forward); same paper: 150-196."""
+    cudnn_attention_speedup: float = 1.0
+    """cuDNN's fused kernel, which SDPA prefers on Hopper and later, over FlashAttention-2."""
     flash_attention_slowdown: float = 1.0
     """Older fused kernels over FlashAttention-2 (its paper: 1.7-3x over the first version, 1.3-2.5x over Triton's)."""
     flash_ramp_length: float = 256.0
     """Keys per query at which the fused kernel runs at half speed (prologue, softmax rescaling, masked tiles)."""
     efficient_attention_slowdown: float = 2.0
     """Memory-efficient kernel over flash at the same length (xFormers' own benchmarks: 1.6-2.5x)."""
-    attention_fp32_efficiency: float = 0.35
-    """Share of the fp32 (or TF32) rate that the memory-efficient kernel reaches on 32-bit inputs."""
+    attention_fp32_efficiency: float = 0.50
+    """Share of the fp32 vector rate that the memory-efficient kernel reaches on 32-bit inputs, TF32 on or off: 27-32
+    of 67 TFLOP/s at 512 to 2048 keys on an H200 machine."""
     # Convolutions and scans.
     convolution_efficiency: float = 0.55
     """Dense convolution over a matrix product of the same implicit shape (layout changes, halos)."""
@@ -223,11 +232,16 @@ _ARCHITECTURE_DEFAULTS: dict[str, dict[str, float]] = {
     # paper, fig. 5).
     "hopper": {
         "matrix_efficiency_16bit": 0.70,
+        # An H200 machine: 8192 x 768 x 50257 runs at 89 TFLOP/s, 50304 wide at 670; without warp-group products the
+        # tensor cores reach 60-65 % of their rate.
+        "odd_matrix_slowdown": 7.5,
         "flops_per_joule_16bit": 1.25e12,
         "flops_per_joule_tf32": 0.62e12,
         "matrix_efficiency_fp32": 0.75,
         "flash_forward_efficiency": 0.37,
         "flash_backward_efficiency": 0.30,
+        # An H200 machine, 16 bit, heads of 64 to 256 and 512 to 8192 tokens: 1.5-1.8 times in both directions.
+        "cudnn_attention_speedup": 1.6,
     },
     "blackwell": {
         "matrix_efficiency_16bit": 0.72,

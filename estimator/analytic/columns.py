@@ -88,6 +88,7 @@ class WorkloadColumns:
     is_fp16: Flags
     uses_tf32: Flags
     is_compiled: Flags
+    uses_sdpa: Flags
     has_clipping: Flags
     optimizer_state_bytes: Array
     optimizer_traffic_bytes: Array
@@ -354,6 +355,7 @@ def _setting_columns(settings: list[_Setting], index: NDArray[np.intp]) -> dict[
                 "is_fp16": setting.precision is Precision.FP16,
                 "uses_tf32": setting.tf32,
                 "is_compiled": setting.is_compiled,
+                "uses_sdpa": setting.attention is AttentionKernel.SDPA,
                 "optimizer_state_bytes": cost.state_bytes_per_parameter,
                 "optimizer_traffic_bytes": cost.traffic_bytes_per_parameter,
                 "optimizer_kernels_per_tensor": cost.kernels_per_tensor,

@@ -21,6 +21,8 @@ _TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.92), (64.0, 64.0, 0.60))
 waste less at the edges, and re-read their operands more often (cuBLAS and CUTLASS profiles)."""
 _SPLIT_DEPTH = 512.0
 """A product with few tiles splits its depth k into pieces of at least this length (split-K, stream-K)."""
+_NARROWEST = 7.0
+"""Elements of a row up to which alignment does not matter."""
 FLASH_BACKWARD_FLOPS = 2.5
 """Products of the fused backward over those of the forward: 5 against 2 (FlashAttention-2, section 3.1)."""
 
@@ -60,6 +62,8 @@ class DeviceColumns:
     attention_32bit_rate: Array
     flash_ramp_length: Array
     matrix_ramp_seconds: Array
+    unaligned_matrix_slowdown: Array
+    odd_matrix_slowdown: Array
     convolution_efficiency: Array
     depthwise_forward_efficiency: Array
     depthwise_backward_efficiency: Array
@@ -117,6 +121,21 @@ def matrix_product_seconds(
     assert compute is not None
     traffic = operand_bytes * batch * (m * k + k * n + m * n)
     return np.asarray(np.maximum(compute, traffic / device.bandwidth))
+
+
+def alignment_slowdown(k: Array, n: Array, operand_bytes: Array, device: DeviceColumns) -> Array:
+    """How much longer a product takes whose rows start off 16-byte (or 4-byte) boundaries.
+
+    All operands and results of (m x k)(k x n) and of its two gradients have rows of k or n elements. Rows of one to
+    seven elements are vectors, which other kernels multiply. Source: CUTLASS alignment requirements (cp.async copies
+    at least 4 bytes, bulk copies 16).
+    """
+    def is_off(boundary: float) -> Flags:
+        off = [(x > _NARROWEST) & (np.mod(x * operand_bytes, boundary) > 0) for x in (k, n)]
+        return np.asarray(off[0] | off[1])
+
+    slowdown = np.where(is_off(4.0), device.odd_matrix_slowdown, device.unaligned_matrix_slowdown)
+    return np.where(is_off(16.0), slowdown, 1.0)
 
 
 def attention_pairs(operations: ShapedOperations, m: Array, n: Array) -> Array:
@@ -182,6 +201,8 @@ def _matrix_seconds(operations: ShapedOperations, powers: Array, device: DeviceC
     is_narrow = is_16bit & ~operations.is_fp32
     rate = np.where(is_narrow, device.peak_16bit, device.peak_32bit)
     operand_bytes = np.where(is_narrow, 2.0, 4.0)
+
+    rate = rate / alignment_slowdown(k, n, operand_bytes, device)
 
     def seconds(m: Array, k: Array, n: Array) -> Array:
         return matrix_product_seconds(batch, m, k, n, rate=rate, operand_bytes=operand_bytes, device=device)

@@ -79,9 +79,11 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
         "attention_backward_rate": np.minimum(
             c.flash_backward_efficiency * peak_16bit, c.flops_per_joule_16bit * power
         ),
-        "attention_32bit_rate": c.attention_fp32_efficiency * columns.peak_32bit,
+        "attention_32bit_rate": c.attention_fp32_efficiency * peak_fp32,
         "flash_ramp_length": c.flash_ramp_length,
         "matrix_ramp_seconds": c.matrix_ramp_seconds,
+        "unaligned_matrix_slowdown": c.unaligned_matrix_slowdown,
+        "odd_matrix_slowdown": c.odd_matrix_slowdown,
         "convolution_efficiency": c.convolution_efficiency,
         "depthwise_forward_efficiency": c.depthwise_forward_efficiency,
         "depthwise_backward_efficiency": c.depthwise_backward_efficiency,
@@ -91,7 +93,8 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
     }
     # Before Ampere and in fp32, fused attention takes the memory-efficient kernel.
     is_efficient = np.array([context.attention == "efficient" for _, context in columns.groups], dtype=bool)
-    slowdown = np.where(is_efficient[columns.group_index], c.efficient_attention_slowdown, c.flash_attention_slowdown)
+    flash = np.where(columns.uses_sdpa, 1.0 / c.cudnn_attention_speedup, c.flash_attention_slowdown)
+    slowdown = np.where(is_efficient[columns.group_index], c.efficient_attention_slowdown, flash)
     values["attention_forward_rate"] = values["attention_forward_rate"] / slowdown
     values["attention_backward_rate"] = values["attention_backward_rate"] / slowdown
     return DeviceColumns(**{name: value[:, None] for name, value in values.items()})

@@ -92,6 +92,20 @@ def weight_traffic(columns: WorkloadColumns, totals: OperationTotals) -> tuple[A
     return casts + unshard, backward + np.where(columns.is_full_shard, 2.0, 1.0) * unshard, recomputed
 
 
+def loss_traffic(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Array, Array]:
+    """Bytes moved over logits beyond each tensor once, forward and backward per micro batch.
+
+    log_softmax of rows too wide for shared memory (a vocabulary) reads them three times (maximum, sum, result) and
+    its backward reads both inputs twice; a compiler's online softmax reads once less. accelerate casts what the
+    model returns to fp32 (read 2, write 4), under autocast only. L: logits in fp32, as ``logits_bytes`` has them.
+    Source: aten/src/ATen/native/cuda/SoftMax.cu; accelerate/utils/operations.py, ConvertOutputsToFp32.
+    """
+    logits = totals.logits_bytes
+    is_converted = (columns.is_none | columns.is_fsdp) & columns.is_16bit
+    again = np.where(columns.is_compiled, 0.0, 2.0 * logits)
+    return again + np.where(is_converted, 1.5 * logits, 0.0), again
+
+
 def host_seconds(columns: WorkloadColumns, totals: OperationTotals) -> tuple[Array, Array]:
     """Host seconds of forward and backward of one micro batch: launches, and hooks of the sharding engine.
 
@@ -131,9 +145,12 @@ def micro_step(columns: WorkloadColumns, totals: OperationTotals) -> MicroStep:
     c, kernels = columns.coefficients, totals.kernels
     bandwidth = c.memory_bandwidth_fraction * columns.cluster.memory_bandwidth
     forward_weights, backward_weights, recomputed_weights = weight_traffic(columns, totals)
+    forward_loss, backward_loss = loss_traffic(columns, totals)
     per_kernel = c.device_seconds_per_kernel
-    memory_forward = (totals.forward_bytes + forward_weights) / bandwidth + totals.forward_kernels * per_kernel
-    memory_backward = (totals.backward_bytes + backward_weights) / bandwidth + totals.backward_kernels * per_kernel
+    memory_forward = (totals.forward_bytes + forward_weights + forward_loss) / bandwidth
+    memory_forward = memory_forward + totals.forward_kernels * per_kernel
+    memory_backward = (totals.backward_bytes + backward_weights + backward_loss) / bandwidth
+    memory_backward = memory_backward + totals.backward_kernels * per_kernel
     memory_again = (totals.forward_bytes_in_blocks + recomputed_weights) / bandwidth
     memory_again = memory_again + totals.forward_kernels_in_blocks * per_kernel
     forward = kernels.matrix_forward + kernels.attention_forward + kernels.scan_forward + memory_forward

@@ -16,7 +16,7 @@ COMMANDS = {
     "compare": "Compare hardware choices: days, dollars, memory.",
     "measure": "Run short real training steps on this machine and store what was seen.",
     "catalog": "List the models and GPUs known by name.",
-    "accuracy": "Print the errors of the estimator on public measurements, by group.",
+    "accuracy": "Print the errors of the estimator on public and on our own measurements, by group.",
     "trace": "Write the operation list of any torch model to a file.",
 }
 """Name and one-line help; the command is ``command`` in ``commands/<name>.py``."""

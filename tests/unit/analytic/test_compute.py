@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from estimator.analytic.compiled_operations import compile_operations
-from estimator.analytic.compute import DeviceColumns, attention_pairs, attention_path, matrix_product_seconds
+from estimator.analytic.compute import (
+    DeviceColumns,
+    alignment_slowdown,
+    attention_pairs,
+    attention_path,
+    matrix_product_seconds,
+)
 from estimator.specs.models.decoder import DecoderSpec
 from estimator.specs.operations import LENGTH, Operation, OperationKind, OperationList, as_size
 from estimator.specs.recipe import AttentionKernel, Precision, TrainingRecipe
@@ -21,6 +27,7 @@ def device(*, ramp_seconds: float = 0.0) -> DeviceColumns:
         peak_16bit=column(RATE), peak_32bit=column(RATE / 2), peak_fp32=column(19.5e12),
         attention_forward_rate=column(190e12), attention_backward_rate=column(160e12),
         attention_32bit_rate=column(50e12), flash_ramp_length=column(0.0), matrix_ramp_seconds=column(ramp_seconds),
+        unaligned_matrix_slowdown=column(1.5), odd_matrix_slowdown=column(4.0),
         convolution_efficiency=column(0.5), depthwise_forward_efficiency=column(0.1),
         depthwise_backward_efficiency=column(0.05), scan_efficiency=column(0.2), bandwidth=column(BANDWIDTH),
         num_multiprocessors=column(PROCESSORS),
@@ -50,6 +57,15 @@ def test_one_tile_more_than_a_wave_costs_another_wave() -> None:
 def test_narrow_product_is_bound_by_memory() -> None:
     m, k, n = 100_000.0, 16.0, 16.0
     assert product(m, k, n) == pytest.approx(2 * (m * k + k * n + m * n) / BANDWIDTH)
+
+
+@pytest.mark.parametrize(
+    ("n", "operand_bytes", "slowdown"),
+    [(50304, 2, 1.0), (50257, 2, 4.0), (30522, 2, 1.5), (50257, 4, 1.5), (2, 2, 1.0)],
+)
+def test_rows_off_16_bytes_slow_a_product_down(n: float, operand_bytes: float, slowdown: float) -> None:
+    one = np.array([[1.0]])
+    assert alignment_slowdown(768 * one, n * one, operand_bytes * one, device())[0, 0] == slowdown
 
 
 def test_few_tiles_split_the_depth_over_idle_multiprocessors() -> None:
@@ -133,7 +149,7 @@ def test_grouped_keys_in_fp32_run_the_math_code_unless_compiled() -> None:
     grouped, plain = load_bundled_model("tinyllama-1.1b").spec, load_bundled_model("pythia-1b").spec
     recipe = TrainingRecipe(
         micro_batch_size=1, global_batch_size=1, sequence_length=1024, precision=Precision.FP32,
-        attention=AttentionKernel.SDPA,
+        attention=AttentionKernel.SDPA, compile=False,
     )  # fmt: skip
     assert attention_path(grouped, recipe, A100) == "sdpa_math"
     assert attention_path(grouped, replace(recipe, compile=True), A100) == "efficient"
