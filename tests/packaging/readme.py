@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -28,9 +29,10 @@ def captured_plan() -> str:
 def printed_plan() -> str:
     """What the command prints at 80 columns, without the user's own files."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINCAST_")}
-    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TRAINCAST_CONFIG_DIR": os.devnull}
     command = [sys.executable, "-m", "estimator.app.cli", *PLAN]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    with TemporaryDirectory() as folder:
+        environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TRAINCAST_CONFIG_DIR": folder}
+        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return result.stdout
 
 
