@@ -40,8 +40,9 @@ def host_optimizer_seconds(columns: WorkloadColumns, num_tensors: Array) -> Arra
     """Host seconds of the optimizer step: launches x h + tensors x g.
 
     h seconds per launch; g Python seconds per tensor of the update (fewer where it is fused) and of clipping. ZeRO
-    updates one flat tensor per rank, so tensors do not count. Source: torch/optim/adamw.py, torch/nn/utils/
-    clip_grad.py. Neglected: learning rate schedules, the step's read-back.
+    updates one flat tensor per rank, but norms, unscaling and views still visit every tensor. Source: torch/optim/
+    adamw.py, torch/nn/utils/clip_grad.py, deepspeed/runtime/zero/stage_1_and_2.py. Neglected: learning rate schedules,
+    the step's read-back.
     """
     c, is_zero = columns.coefficients, columns.zero_stage > 0
     launches = num_tensors * (columns.optimizer_kernels_per_tensor + 0.1 * columns.has_clipping)
@@ -50,7 +51,7 @@ def host_optimizer_seconds(columns: WorkloadColumns, num_tensors: Array) -> Arra
     )
     python = num_tensors * (update + c.host_seconds_per_clipped_tensor * columns.has_clipping)
     return np.where(is_zero, _DEEPSPEED_KERNELS, launches) * c.host_seconds_per_optimizer_kernel + np.where(
-        is_zero, 0.0, python
+        is_zero, num_tensors * c.zero_host_seconds_per_updated_tensor, python
     )
 
 
