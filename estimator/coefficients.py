@@ -127,8 +127,8 @@ class Coefficients:
     zero3_prefetch_elements: float = 5e7
     """``stage3_prefetch_bucket_size``."""
     zero_host_seconds_per_tensor: float = 290e-6
-    """Gradient hooks, bucket copies and norms of ZeRO-1/2, per parameter tensor and micro batch. Pythia-410M with ZeRO-2
-    on one H200: backward 85 ms longer than without, for 292 tensors."""
+    """Gradient hooks, bucket copies and norms of ZeRO-1/2, per parameter tensor and micro batch. Pythia-410M with
+    ZeRO-2 on one H200: backward 85 ms longer than without, for 292 tensors."""
     zero3_host_seconds_per_tensor: float = 560e-6
     """Fetch, wait, release and trace checks of ZeRO-3, per parameter tensor and pass. The same model with ZeRO-3:
     forward 158 ms and backward 170 ms longer."""
@@ -136,8 +136,8 @@ class Coefficients:
     """Norms, unscaling and views of DeepSpeed's step, per parameter tensor: steps of 44 to 70 ms for 292 tensors where
     the fused update takes 5."""
     fsdp_host_seconds_per_block: float = 1.5e-3
-    """Unshard, reshard and reduce-scatter bookkeeping of FSDP2, per wrapped block and pass. The same model fully sharded
-    on one H200: forward 35 ms and backward 38 ms longer, for 24 blocks."""
+    """Unshard, reshard and reduce-scatter bookkeeping of FSDP2, per wrapped block and pass. The same model fully
+    sharded on one H200: forward 35 ms and backward 38 ms longer, for 24 blocks."""
     # Offload.
     pcie_copy_fraction: float = 0.75
     """Pinned copies over the link's rate (25 of 32 GB/s)."""

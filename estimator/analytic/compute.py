@@ -33,20 +33,33 @@ def attention_path(model: ModelSpec, recipe: TrainingRecipe, accelerator: Accele
     Flash needs 16-bit inputs, compute capability 8.0 and head_dim <= 256; otherwise SDPA falls back to its
     memory-efficient kernel (torch/nn/attention, sdp_utils.cpp). That one takes no grouped keys, and transformers
     repeats them only where a mask is given or head_dim > 256 (integrations/sdpa_attention.py, ``use_gqa_in_sdpa``):
-    SDPA's math code runs. A soft cap on the scores exists in eager only.
+    SDPA's math code runs. A soft cap on the scores exists in eager only. A compiled decoder gets its causal mask as a
+    tensor, see ``takes_mask_tensor``; flash takes none.
     """
     if recipe.attention is AttentionKernel.EAGER or getattr(model, "attention_softcap", None) is not None:
         return AttentionPath.MATH
     capability = accelerator.compute_capability
     is_too_old = capability is not None and capability < _FLASH_CAPABILITY
     has_large_heads = getattr(model, "head_dim", 0) > _FLASH_LARGEST_HEAD
-    if recipe.precision is not Precision.FP32 and not is_too_old and not has_large_heads:
+    has_mask = recipe.compile and takes_mask_tensor(model)
+    if recipe.precision is not Precision.FP32 and not is_too_old and not has_large_heads and not (
+        has_mask and recipe.attention is AttentionKernel.SDPA
+    ):
         return AttentionPath.FLASH
     heads = getattr(model, "num_attention_heads", 1)
     is_grouped = getattr(model, "num_key_value_heads", heads) != heads
     if is_grouped and not has_large_heads and not recipe.compile:
         return AttentionPath.SDPA_MATH
     return AttentionPath.EFFICIENT
+
+
+def takes_mask_tensor(model: ModelSpec) -> bool:
+    """Whether SDPA under torch.compile is handed the causal mask as a tensor, and so computes hidden pairs too.
+
+    transformers leaves the mask out only where it can see that no sequences are packed, which it cannot while tracing
+    (masking_utils.py, ``find_packed_sequence_indices``); OPT passes no positions that could be packed.
+    """
+    return getattr(model, "family", "") in ("decoder", "moe") and getattr(model, "model_type", "") != "opt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +84,8 @@ class DeviceColumns:
     bandwidth: Array
     """Achieved bytes/s."""
     num_multiprocessors: Array
+    visits_hidden_pairs: Array
+    """1 where a causal mask is a tensor: fused attention skips nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +153,17 @@ def alignment_slowdown(k: Array, n: Array, operand_bytes: Array, device: DeviceC
     return np.where(is_off(16.0), slowdown, 1.0)
 
 
-def attention_pairs(operations: ShapedOperations, m: Array, n: Array) -> Array:
+def attention_pairs(operations: ShapedOperations, m: Array, n: Array, visits_hidden_pairs: Array) -> Array:
     """(query, key) pairs a fused kernel visits: all, half under a causal mask, a window's band.
+
+    All again where the mask is a tensor.
 
     Causal with window w: m w - w^2/2 for w < m. Neglected: partly masked tiles, done in full.
     """
     width = np.minimum(n, operations.window)
     causal = m * width - 0.5 * width * np.minimum(width, m)
-    return np.where(operations.is_causal > 0, causal, m * width)
+    is_skipping = (operations.is_causal > 0) & (visits_hidden_pairs == 0.0)
+    return np.where(is_skipping, causal, m * np.where(visits_hidden_pairs > 0.0, n, width))
 
 
 def _evaluate(operations: ShapedOperations, powers: Array) -> tuple[Array, Array, Array, Array]:
@@ -255,7 +273,7 @@ def _attention_seconds(operations: ShapedOperations, powers: Array, device: Devi
         return _none(powers)
     batch, m, k, n = _evaluate(operations, powers)
     is_narrow = is_16bit & ~operations.is_fp32
-    flops = 4.0 * batch * attention_pairs(operations, m, n) * k
+    flops = 4.0 * batch * attention_pairs(operations, m, n, device.visits_hidden_pairs) * k
     visible = np.minimum(n, operations.window)
     ramp = visible / (visible + device.flash_ramp_length)
     traffic = np.where(is_narrow, 2.0, 4.0) * batch * k * (2.0 * m + 2.0 * n / operations.key_value_groups)

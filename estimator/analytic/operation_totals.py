@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from .columns import WorkloadColumns
 from .compiled_operations import TOTALS, CompiledOperations, compiled_operations, monomials
-from .compute import DeviceColumns, KernelSeconds, kernel_seconds
+from .compute import DeviceColumns, KernelSeconds, kernel_seconds, takes_mask_tensor
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -91,10 +91,14 @@ def device_columns(columns: WorkloadColumns) -> DeviceColumns:
         "bandwidth": c.memory_bandwidth_fraction * columns.cluster.memory_bandwidth,
         "num_multiprocessors": columns.cluster.num_multiprocessors,
     }
-    # Before Ampere and in fp32, fused attention takes the memory-efficient kernel.
+    # Before Ampere, in fp32 and with a mask, fused attention takes the memory-efficient kernel; cuDNN takes masks too.
     is_efficient = np.array([context.attention == "efficient" for _, context in columns.groups], dtype=bool)
-    flash = np.where(columns.uses_sdpa, 1.0 / c.cudnn_attention_speedup, c.flash_attention_slowdown)
-    slowdown = np.where(is_efficient[columns.group_index], c.efficient_attention_slowdown, flash)
+    takes_mask = np.array([takes_mask_tensor(model) for model, _ in columns.groups], dtype=bool)
+    has_mask = takes_mask[columns.group_index] & columns.is_compiled & columns.uses_sdpa
+    is_cudnn = columns.uses_sdpa & (c.cudnn_attention_speedup > 1.0) & (has_mask | ~is_efficient[columns.group_index])
+    flash = np.where(is_cudnn, 1.0 / c.cudnn_attention_speedup, c.flash_attention_slowdown)
+    slowdown = np.where(is_efficient[columns.group_index] & ~is_cudnn, c.efficient_attention_slowdown, flash)
+    values["visits_hidden_pairs"] = np.where(has_mask, 1.0, 0.0)
     values["attention_forward_rate"] = values["attention_forward_rate"] / slowdown
     values["attention_backward_rate"] = values["attention_backward_rate"] / slowdown
     return DeviceColumns(**{name: value[:, None] for name, value in values.items()})

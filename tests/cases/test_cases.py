@@ -14,7 +14,6 @@ MISSED: dict[str, str] = {
     "T04": "3,000 tokens/s/GPU against at most 2,445: attention dominates at length 65,536, and the source's kernel "
     "(2023, written for A100) reaches about half of FlashAttention-2's speed on an H100",
     "T08": "386 tokens/s/GPU against at most 331: 64 GPUs over 8 nodes at micro batch 2; communication hides too well",
-    "T31": "439 days against at least 500: 53 % MFU on a V100, as much as the best tuned stacks reach there",
     "M19": "36.0 GB against at most 33: fp16 weight copies of autocast (3.3 GiB) and AdamW's temporaries "
     "are counted; the source does not state its stack",
     "M23": "37.5 of 39.0 GiB is called tight where the source ran out: NCCL's own buffers are not modelled",

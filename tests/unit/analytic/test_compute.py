@@ -30,7 +30,7 @@ def device(*, ramp_seconds: float = 0.0) -> DeviceColumns:
         unaligned_matrix_slowdown=column(1.5), odd_matrix_slowdown=column(4.0),
         convolution_efficiency=column(0.5), depthwise_forward_efficiency=column(0.1),
         depthwise_backward_efficiency=column(0.05), scan_efficiency=column(0.2), bandwidth=column(BANDWIDTH),
-        num_multiprocessors=column(PROCESSORS),
+        num_multiprocessors=column(PROCESSORS), visits_hidden_pairs=column(0.0),
     )  # fmt: skip
 
 
@@ -68,6 +68,21 @@ def test_rows_off_16_bytes_slow_a_product_down(n: float, operand_bytes: float, s
     assert alignment_slowdown(768 * one, n * one, operand_bytes * one, device())[0, 0] == slowdown
 
 
+def test_compiled_decoders_get_their_causal_mask_as_a_tensor_and_skip_nothing() -> None:
+    from estimator.catalog.bundled import load_bundled_model
+
+    pythia, opt, bert = (load_bundled_model(name).spec for name in ("pythia-1b", "opt-1.3b", "bert-large-uncased"))
+    compiled = TrainingRecipe(
+        micro_batch_size=1, global_batch_size=1, sequence_length=1024, precision=Precision.BF16,
+        attention=AttentionKernel.SDPA, compile=True,
+    )  # fmt: skip
+    paths = {model.name: attention_path(model, compiled, A100) for model in (pythia, opt, bert)}
+    assert paths == {"pythia-1b": "efficient", "opt-1.3b": "flash", "bert-large-uncased": "flash"}
+    assert attention_path(pythia, replace(compiled, compile=False), A100) == "flash"
+    asked = replace(compiled, attention=AttentionKernel.FLASH_ATTENTION_2)
+    assert attention_path(pythia, asked, A100) == "flash"
+
+
 def test_few_tiles_split_the_depth_over_idle_multiprocessors() -> None:
     # A weight gradient: 128 x 128 results over 65,536 tokens would keep one multiprocessor of 108 busy.
     alone = 2 * 128 * 128 * 65_536 / (RATE / PROCESSORS)
@@ -81,7 +96,7 @@ def test_ramp_weighs_on_shallow_products() -> None:
     assert shallow > 1.2
 
 
-def pairs(queries: float, *, causal: bool, window: int | None = None) -> float:
+def pairs(queries: float, *, causal: bool, window: int | None = None, visits_hidden: float = 0.0) -> float:
     operation = Operation(
         name="attention",
         kind=OperationKind.ATTENTION,
@@ -92,7 +107,8 @@ def pairs(queries: float, *, causal: bool, window: int | None = None) -> float:
         window=window,
     )
     shaped = compile_operations(OperationList(operations=(operation,), blocks=(), parameters=())).attentions
-    return float(attention_pairs(shaped, np.array([[queries]]), np.array([[queries]]))[0, 0])
+    one = np.array([[1.0]])
+    return float(attention_pairs(shaped, queries * one, queries * one, visits_hidden * one)[0, 0])
 
 
 @pytest.mark.parametrize(
@@ -107,6 +123,7 @@ def pairs(queries: float, *, causal: bool, window: int | None = None) -> float:
 )
 def test_attention_counts_the_pairs_the_kernel_visits(causal: bool, window: int | None, expected: float) -> None:
     assert pairs(1000.0, causal=causal, window=window) == expected
+    assert pairs(1000.0, causal=causal, window=window, visits_hidden=1.0) == 1e6
 
 
 def recipe(precision: Precision, attention: AttentionKernel = AttentionKernel.SDPA) -> TrainingRecipe:
