@@ -267,13 +267,14 @@ def _attention_seconds(operations: ShapedOperations, powers: Array, device: Devi
 
     F = 4 x batch x pairs x head_dim forward, 2.5 times that backward; ramp = n / (n + n0) over the keys that one
     query sees. Sources: FlashAttention-2 (arXiv 2307.08691), section 3. Neglected: idle multiprocessors with few
-    heads, dropout's random numbers.
+    heads, dropout's random numbers. Model FLOPs leave hidden pairs out even where they are computed.
     """
     if not operations.count:
         return _none(powers)
     batch, m, k, n = _evaluate(operations, powers)
     is_narrow = is_16bit & ~operations.is_fp32
     flops = 4.0 * batch * attention_pairs(operations, m, n, device.visits_hidden_pairs) * k
+    counted = 4.0 * batch * attention_pairs(operations, m, n, np.zeros_like(device.visits_hidden_pairs)) * k
     visible = np.minimum(n, operations.window)
     ramp = visible / (visible + device.flash_ramp_length)
     traffic = np.where(is_narrow, 2.0, 4.0) * batch * k * (2.0 * m + 2.0 * n / operations.key_value_groups)
@@ -281,7 +282,7 @@ def _attention_seconds(operations: ShapedOperations, powers: Array, device: Devi
     backward_rate = np.where(is_narrow, device.attention_backward_rate, device.attention_32bit_rate) * ramp
     forward = np.maximum(flops / forward_rate, traffic / device.bandwidth)
     backward = np.maximum(FLASH_BACKWARD_FLOPS * flops / backward_rate, 2.5 * traffic / device.bandwidth)
-    return _sums(operations, forward, backward, flops)
+    return _sums(operations, forward, backward, counted)
 
 
 def _scan_seconds(operations: ShapedOperations, powers: Array, device: DeviceColumns) -> _Sums:

@@ -123,7 +123,10 @@ ASSUMPTIONS: tuple[NoteRule, ...] = (
     ),
     NoteRule(
         code="flash_attention_unavailable",
-        template=("No flash kernel for this precision and GPU: attention takes SDPA's memory-efficient kernel."),
+        template=(
+            "Attention takes SDPA's memory-efficient kernel (cuDNN's on Hopper): flash does not go with this "
+            "precision, this GPU or the mask tensor of a compiled decoder."
+        ),
     ),
     NoteRule(
         code="cpu_adam_speed",
