@@ -11,7 +11,7 @@ from estimator.specs.errors import MeasurementError, Note
 from estimator.specs.measurement import Measurement
 
 from .jobs import Job, JobKind
-from .launch import RUNNER_COMMAND, Ending, RunOutcome, SilenceLimits, run_jobs
+from .launch import INSTALL_ADVICE, RUNNER_COMMAND, Ending, RunOutcome, SilenceLimits, run_jobs
 from .machine import Machine, visible_devices
 from .micro_batch_search import MicroBatchSearch
 from .pace import Pace
@@ -267,8 +267,7 @@ class Campaign:
         self._num_failed_starts += 1
         failure = f"the training software does not start: {outcome.failure}"
         if "No module named" in outcome.stderr_tail:
-            advice = "install what measuring needs with: pip install 'traincast[measure]'"
-            raise MeasurementError.of(f"{failure}\n{advice}", code="no_training_software")
+            raise MeasurementError.of(f"{failure}\n{INSTALL_ADVICE}", code="no_training_software")
         if self._num_failed_starts >= _MAX_FAILED_STARTS:
             raise MeasurementError.of(failure, code="runner_does_not_start")
 

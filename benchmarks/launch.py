@@ -25,6 +25,7 @@ from .process_tree import RUN_VARIABLE, end_run
 
 RUNNER_COMMAND = ("-m", "benchmarks.runner")
 """What the Python interpreter (or torchrun) is told to run."""
+INSTALL_ADVICE = "install what measuring needs, in a clone of traincast: pip install '.[measure]'"
 
 _POLL_SECONDS = 0.1
 _STDERR_TAIL_BYTES = 4000

@@ -73,7 +73,7 @@ def _require_packages() -> None:
     if missing:
         raise MeasurementError.of(
             f"tracing needs {' and '.join(missing)}, which the light install leaves out: "
-            'install "traincast[measure]" (pip install "traincast[measure]"). '
+            "install the extra measure, in a clone of traincast: pip install '.[measure]'. "
             "Traced files made elsewhere work here without it.",
             code="missing_package",
         )

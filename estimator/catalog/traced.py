@@ -105,7 +105,7 @@ def is_traced(content: bytes) -> bool:
     """Whether a file's content says that it is a traced model."""
     try:
         return msgspec.json.decode(content, type=_Marker).format == FORMAT
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return False
 
 

@@ -268,3 +268,15 @@ def test_a_search_starts_at_what_the_estimator_thinks_fits(tmp_path: Path) -> No
     guesses = [item.search.guess for item in items if isinstance(item, BoundarySearch)]
     assert len(guesses) == 2
     assert 1 <= guesses[0] < guesses[1]
+
+
+def test_missing_training_software_is_said_before_anything_is_promised(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert run(["measure", "--model", "pythia-70m", "--device", "cpu", "--store", str(tmp_path)]) == 4
+    said = capsys.readouterr().err
+    assert "measuring needs torch" in said
+    assert "pip install '.[measure]'" in said
+    assert "Traceback" not in said
+    assert "rows, about" not in said

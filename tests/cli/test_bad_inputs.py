@@ -383,3 +383,12 @@ def test_problems_of_model_and_gpu_are_listed_together(traincast):
 def test_missing_model_and_gpu_say_what_they_want(refused):
     assert "catalog models" in refused("plan", "--gpu", "h100")
     assert "catalog gpus" in refused("plan", "--model", "pythia-70m")
+
+
+def test_objects_nested_too_deeply_are_refused(capsys, tmp_path):
+    from estimator.app.cli.main import run
+
+    config = tmp_path / "config.json"
+    config.write_text('{"a":' * 50_000 + "1" + "}" * 50_000)
+    assert run(["plan", "--model", str(config), "--gpu", "h100"]) == 2
+    assert "nested too deeply" in capsys.readouterr().err

@@ -132,3 +132,17 @@ def test_terminal_json_is_indented(monkeypatch):
     text = terminal.getvalue()
     assert text.count("\n") > 50
     assert json.loads(text)["parameters"] == fixed_answers.estimate().parameters
+
+
+def test_a_terminal_of_no_width_gets_eighty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert render("plan.txt") == (FOLDER / "plan.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_full_disk_is_said_in_one_line(form):
+    command = [sys.executable, "-m", "estimator.app.cli", "catalog", "gpus", "--format", form]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "error: cannot write: no space left on the device\n"

@@ -1,5 +1,6 @@
 """The entry point: a group whose commands are imported only when they run."""
 
+import errno
 import importlib
 import importlib.util
 import itertools
@@ -75,6 +76,10 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            note("error: cannot write: no space left on the device")
+            return ExitCode.INTERNAL
         return report_failure(error, as_json=wants_json(arguments), arguments=arguments)
     return result if isinstance(result, int) else ExitCode.OK
 

@@ -40,6 +40,10 @@ def _cell(value: object) -> object:
     return value
 
 
+_UNKNOWN_COLUMNS = 80
+"""Where the terminal says 0."""
+
+
 class Page:
     """A page of headings, sentences and tables, printed at once: the terminal's width, 80 columns in a pipe.
 
@@ -50,6 +54,8 @@ class Page:
         from rich.console import Console
 
         self._console = Console(highlight=False, emoji=False, markup=False)
+        if self._console.width < 1:
+            self._console.width = _UNKNOWN_COLUMNS
         self._console.begin_capture()
 
     def add(self, block: "RenderableType", *, style: str | None = None) -> None:

@@ -1,5 +1,6 @@
 """Measuring on this machine: which rows, on what, and what came of it."""
 
+import importlib.util
 import json
 import os
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 from benchmarks.campaign import Campaign, CampaignProgress, predicted_seconds
 from benchmarks.h200_sweeps import SWEEPS
 from benchmarks.jobs import Job
-from benchmarks.launch import RUNNER_COMMAND, SilenceLimits
+from benchmarks.launch import INSTALL_ADVICE, RUNNER_COMMAND, SilenceLimits
 from benchmarks.machine import Machine, detect_machine
 from benchmarks.pace import Pace
 from benchmarks.store import MeasurementStore, answered_keys
@@ -55,6 +56,15 @@ class MeasureRequest:
     num_steps: int = 5
     num_warmup_steps: int = 2
     linear_check: bool = False
+
+
+def require_training_software() -> None:
+    """Raises MeasurementError where what a runner process imports is not installed."""
+    needed = ("torch", "transformers", "accelerate", "psutil")
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
+    if absent:
+        message = f"measuring needs {', '.join(absent)}: {INSTALL_ADVICE}"
+        raise MeasurementError.of(message, code="no_training_software")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ REQUEST = TraceRequest(name="gpt2", source="test", config={"model_type": "gpt2"}
 def test_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
-    with pytest.raises(MeasurementError, match=r'tracing needs torch.*"traincast\[measure\]"'):
+    with pytest.raises(MeasurementError, match=r"tracing needs torch.*pip install '\.\[measure\]'"):
         trace_parent.trace(REQUEST, tmp_path / "out.json")
 
 

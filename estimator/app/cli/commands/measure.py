@@ -17,7 +17,13 @@ from estimator.specs.errors import Problem, SpecError
 from estimator.specs.measurement import Measurement
 from estimator.specs.units import format_bytes, format_seconds
 
-from ...session.measuring import MeasurementSession, MeasureRequest, default_store_folder, prepare_session
+from ...session.measuring import (
+    MeasurementSession,
+    MeasureRequest,
+    default_store_folder,
+    prepare_session,
+    require_training_software,
+)
 from ...session.options import OPTION_BY_KEY, parse_value
 from ..arguments import format_option
 from ..diagnostics import ExitCode, note, print_notes
@@ -121,6 +127,7 @@ def command(
             document = dry_run_document(session)
             print_json(document) if output_format == "json" else print_csv(document["rows"])
         return ExitCode.OK
+    require_training_software()
     summary, was_interrupted = _run(session, parameters)
     print_notes(summary.notes)
     if output_format == "json":
