@@ -104,7 +104,7 @@ def test_an_impossible_row_is_refused_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_software_that_does_not_start_is_said_once(tmp_path: Path) -> None:
-    with pytest.raises(MeasurementError, match=r"traincast\[measure\]") as failure:
+    with pytest.raises(MeasurementError, match=r"\.\[measure\]") as failure:
         make_campaign(tmp_path).run([make_job("no-start")])
     assert failure.value.exit_code == 4
     assert MeasurementStore(tmp_path).read().measurements == ()
