@@ -1,6 +1,8 @@
 """estimate --batch: order, errors in their place, equality with single estimates."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -155,3 +157,17 @@ def test_any_values_yield_an_estimate_or_an_error_that_names_an_option(values):
         assert answer["error"]["message"]
     else:
         assert answer["step_time_seconds"]["expected"] > 0
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path):
+    """As ``| head -1`` does; the output is far larger than what a pipe holds."""
+    lines = tmp_path / "many.jsonl"
+    lines.write_text('{"model": "pythia-70m", "gpu": "a100-80gb"}\n' * 20_000)
+    command = [sys.executable, "-m", "estimator.app.cli", "estimate", "--batch", str(lines)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["schema"] == 1
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0

@@ -23,6 +23,10 @@ COMMANDS = {
 """Name and one-line help; the command is ``command`` in ``commands/<name>.py``."""
 
 
+class ReaderLeft(Exception):  # noqa: N818  no error
+    """The pipe that takes the result was closed while a command still wrote."""
+
+
 class LazyGroup(click.Group):
     """Lists all commands, imports the one that is called."""
 
@@ -35,6 +39,13 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f".commands.{cmd_name}", __package__)
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # click itself would take it for a failure and exit with 1.
+            raise ReaderLeft from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -71,7 +82,7 @@ def run(arguments: list[str]) -> int:
     try:
         result = traincast.main(args=arguments, prog_name="traincast", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderLeft):
         # The reader has what it wanted (head, less); keep the interpreter from complaining again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK

@@ -42,9 +42,10 @@ def _opened(batch_file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        with open(batch_file, "rb") as stream:
-            yield stream
+        stream = open(batch_file, "rb")  # noqa: SIM115  closed below; what fails later is not the opening of this file
     except OSError as error:
         raise SpecError(
             Problem(code="bad_file", field="batch", message=f"--batch {batch_file}: {error.strerror}.")
         ) from error
+    with stream:
+        yield stream
