@@ -1,6 +1,7 @@
 """``--model``: bundled name, ``config.json``, folder, traced file or hub id; ``--set`` changes config fields."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,8 @@ def _from_hub(text: str, cache_dir: Path | None) -> tuple[str, str, dict[str, ob
 def _local_content(text: str) -> tuple[bytes | None, Path | None]:
     """Content of the file that a text names, if it names one; of a folder, its ``config.json``."""
     looks_like_path = text.endswith((".json", "/", "\\")) or text.startswith((".", "~", "/"))
-    if not looks_like_path and "/" not in text and "\\" not in text:
+    is_word = not looks_like_path and "/" not in text and "\\" not in text
+    if is_word and (not os.path.exists(text) or find_model_entry(text) is not None):
         return None, None  # a bundled name wins over a folder that happens to lie here
     try:
         path = Path(text).expanduser()
@@ -144,6 +146,9 @@ def _local_content(text: str) -> tuple[bytes | None, Path | None]:
             if not path.is_file():
                 raise _problem("model", "file_not_found", f"{text}: the folder has no {CONFIG_FILE}")
         if not path.is_file():
+            if path.exists():
+                message = f"{_shown(text)} is no regular file; save the config to a file"
+                raise _problem("model", "file_not_read", message)
             if looks_like_path:
                 raise _problem("model", "file_not_found", f"{_shown(text)}: no such file or folder")
             return None, None

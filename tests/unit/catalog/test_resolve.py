@@ -184,3 +184,34 @@ def test_the_config_behind_a_name_with_overrides() -> None:
     assert resolved.config["n_layer"] == 3
     assert "num_hidden_layers" not in resolved.config
     assert resolve_config("mistral-nemo-12b", overrides={}).config["sliding_window"] is None
+
+
+def test_a_folder_or_file_is_found_by_its_bare_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path / "my-model" / "config.json")
+    write_config(tmp_path / "plain")
+    named = shape(resolve_model("pythia-1b", overrides={}).spec)
+    assert shape(resolve_model("my-model", overrides={}).spec) == named
+    assert shape(resolve_model("plain", overrides={}).spec) == named
+
+
+def test_a_bundled_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path / "pythia-1b" / "config.json", name="gpt2")
+    chosen = resolve_model("pythia-1b", overrides={})
+    assert chosen.recipe is not None
+    assert shape(chosen.spec) != shape(resolve_model("./pythia-1b", overrides={}).spec)
+
+
+def test_a_folder_without_config_is_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no-config").mkdir()
+    code, message = refusal("no-config")
+    assert code == "file_not_found"
+    assert "the folder has no config.json" in message
+
+
+def test_a_device_or_pipe_is_refused_as_such() -> None:
+    code, message = refusal("/dev/null")
+    assert code == "file_not_read"
+    assert "no regular file" in message
