@@ -99,6 +99,12 @@ def test_gpu_count_that_does_not_divide_plans_the_nearest_batch(traincast):
         assert row["micro_batch_size"] * row["gradient_accumulation_steps"] * 6 == 1026
 
 
+@pytest.mark.parametrize("option", ["--gpu-memory-gib", "--overhead-fraction", "--usd-per-gpu-hour"])
+@pytest.mark.parametrize("value", ["inf", "1e300"])
+def test_too_large_a_number_is_refused_with_the_largest_allowed(refused, option, value):
+    assert f"{option} is '{value}'; it must be at most 1e12." in refused("estimate", *gpu(), option, value)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

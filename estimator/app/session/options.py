@@ -334,8 +334,10 @@ def _number(option: Option, raw: object) -> float:
         raise _refusal(option, raw, allowed)
     else:
         value = float(raw)
-    if not math.isfinite(value) or value < 0 or (positive and value == 0) or value > _LARGEST_NUMBER:
+    if math.isnan(value) or value < 0 or (positive and value == 0):
         raise _refusal(option, raw, allowed)
+    if value > _LARGEST_NUMBER:
+        raise _refusal(option, raw, f"at most {_LARGEST_NUMBER:.0e}".replace("e+", "e"))
     return value
 
 
