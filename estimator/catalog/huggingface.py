@@ -28,15 +28,15 @@ def parse_config(text: str, *, source: str) -> dict[str, object]:
     try:
         config = json.loads(text)
     except RecursionError:
-        raise SpecError.of(f"{source} is nested too deeply to be a config", code="bad_config", field=source) from None
+        raise SpecError.of(f"{source} is nested too deeply to be a config", code="bad_config", field="model") from None
     except ValueError as error:
         where = f" at line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         message = f"{source} is no valid JSON{where}: {reason}; is the file complete?"
-        raise SpecError.of(message, code="bad_config", field=source) from None
+        raise SpecError.of(message, code="bad_config", field="model") from None
     if not isinstance(config, dict):
         message = f"{source} holds {shown(config)}; a config is an object of fields such as hidden_size"
-        raise SpecError.of(message, code="bad_config", field=source)
+        raise SpecError.of(message, code="bad_config", field="model")
     return config
 
 

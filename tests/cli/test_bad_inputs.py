@@ -105,6 +105,16 @@ def test_too_large_a_number_is_refused_with_the_largest_allowed(refused, option,
     assert f"{option} is '{value}'; it must be at most 1e12." in refused("estimate", *gpu(), option, value)
 
 
+@pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000])
+def test_error_in_a_config_file_names_the_option_as_its_field(traincast, tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    outcome = traincast("estimate", "--model", path, "--gpu", "t4", "--format", "json")
+    assert outcome.code == 2
+    assert outcome.json["error"]["field"] == "model"
+    assert str(path) in outcome.json["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

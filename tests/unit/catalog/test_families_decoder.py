@@ -153,7 +153,8 @@ def test_rotary_fractions() -> None:
 def test_damaged_text_is_refused(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_config(text, source="config.json")
-    assert caught.value.problems[0].field == "config.json"
+    assert caught.value.problems[0].field == "model"
+    assert caught.value.problems[0].message.startswith("config.json ")
     assert len(caught.value.problems[0].message) < 300
 
 
