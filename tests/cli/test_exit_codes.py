@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from estimator.app.cli import main
 
 PLAN = ("plan", "--model", "pythia-70m", "--gpu", "a100-80gb")
+NEEDS_FULL_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 TOO_BIG = ("estimate", "--model", "pythia-12b", "--gpu", "rtx-3060-12gb", "--micro-batch-size", "1")
 
 
@@ -91,6 +93,25 @@ def test_reader_that_goes_away_is_no_failure():
     )
     assert process.stdout.startswith("name,")
     assert process.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ("catalog gpus >&-", 1, "stdout is closed"),
+        ("estimate --batch - <&-", 2, "stdin is closed"),
+        pytest.param("catalog gpus >/dev/full", 1, "no space left", marks=NEEDS_FULL_DEVICE),
+        pytest.param("catalog gpus --format json >/dev/full", 1, "no space left", marks=NEEDS_FULL_DEVICE),
+        pytest.param("plan --model zzz --gpu t4 --format json >/dev/full", 2, "zzz", marks=NEEDS_FULL_DEVICE),
+    ],
+)
+def test_stream_that_is_closed_or_full_is_named(arguments, code, words):
+    command = f"{sys.executable} -m estimator.app.cli {arguments}"
+    process = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == code
+    assert words in process.stderr
+    assert "fault of the program" not in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_unknown_command_names_the_commands(traincast):

@@ -50,13 +50,26 @@ def report_failure(error: BaseException, *, as_json: bool, arguments: list[str])
         problems, code = (_usage_problem(error, arguments),), ExitCode.BAD_INPUT
     else:
         problems, code = (_internal_problem(error),), ExitCode.INTERNAL
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(error_document(problems)).decode() + "\n")
-        sys.stdout.flush()
-    else:
+    if not (as_json and _is_written(msgspec.json.encode(error_document(problems)).decode())):
         for problem in problems:
             note(f"error: {problem.message}")
     return code
+
+
+def silence_stdout() -> None:
+    """Send what is still buffered nowhere: the interpreter would complain at exit that nobody takes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_written(document: str) -> bool:
+    """Whether stdout took the document; a full disk or a reader that left does not."""
+    try:
+        sys.stdout.write(document + "\n")
+        sys.stdout.flush()
+    except OSError:
+        silence_stdout()
+        return False
+    return True
 
 
 def _internal_problem(error: BaseException) -> Problem:

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from .diagnostics import ExitCode, note, report_failure
+from .diagnostics import ExitCode, note, report_failure, silence_stdout
 
 COMMANDS = {
     "plan": "Rank every strategy for a model, hardware and recipe.",
@@ -75,6 +75,9 @@ def traincast() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
+    if sys.stdout is None:
+        note("error: stdout is closed: there is no place for the result.")
+        return ExitCode.INTERNAL
     shadowed = shadowing_folder()
     if shadowed is not None:
         note(shadowed)
@@ -83,12 +86,12 @@ def run(arguments: list[str]) -> int:
         result = traincast.main(args=arguments, prog_name="traincast", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, ReaderLeft):
-        # The reader has what it wanted (head, less); keep the interpreter from complaining again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has what it wanted (head, less).
+        silence_stdout()
         return ExitCode.OK
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            silence_stdout()
             note("error: cannot write: no space left on the device")
             return ExitCode.INTERNAL
         return report_failure(error, as_json=wants_json(arguments), arguments=arguments)

@@ -39,6 +39,8 @@ def _without_cycle_collection() -> Iterator[None]:
 @contextmanager
 def _opened(batch_file: str) -> Iterator[BinaryIO]:
     if batch_file == "-":
+        if sys.stdin is None:
+            raise SpecError(Problem(code="bad_file", field="batch", message="--batch -: stdin is closed."))
         yield sys.stdin.buffer
         return
     try:
